@@ -1,10 +1,11 @@
 //! The configuration of the server: defaults ← file (TOML) ← environment ← flags, checked before any port is opened.
 //!
-//! A wrong value is refused with its key, what was given and what is allowed; an unknown key with the nearest known one.
+//! A wrong value is refused with its key, the value and what is allowed; an unknown key with the nearest known one.
 //! `config/server.toml` documents every key; a test compares it with the defaults here.
 //!
-//! Neighbours: `allowed` knows what may be set, `origin` what set it, `unheeded` what would be passed over, `syntax` where a file
-//! is no TOML; `serve` takes it; `cli` names the file and the flags.
+//! Neighbours: `allowed` knows which values are valid, `origin` where a value comes from, `unheeded` which settings would be
+//! ignored, `syntax` what is wrong with a file that is not TOML. `serve` takes the configuration; `cli` names the file and
+//! the flags.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -31,11 +32,11 @@ pub struct Server {
     pub listen: String,
     /// Address of the HTTP port.
     pub http_listen: String,
-    /// Also on other than loopback addresses.
+    /// Allows `listen` and `http_listen` on other addresses than loopback ones.
     pub insecure_listen: bool,
     /// Name of this server.
     pub node: String,
-    /// Reactor threads; 0: half of the processors, at least 2 where there are 2.
+    /// Reactor threads; 0 means half of the processors, but at least 2 if there are 2.
     pub threads: u64,
     /// Longest line.
     pub max_line_bytes: u64,
@@ -75,7 +76,7 @@ impl Default for Server {
     }
 }
 
-/// Which store.
+/// The kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
@@ -83,7 +84,7 @@ pub enum StoreKind {
     Embedded,
     /// A Redis or Valkey server.
     Redis,
-    /// Nothing is kept.
+    /// Nothing; the register is not kept.
     Memory,
 }
 
@@ -91,21 +92,21 @@ pub enum StoreKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// Which.
+    /// The kind of store.
     pub kind: StoreKind,
-    /// Where.
+    /// The directory of the store's files.
     pub directory: PathBuf,
-    /// Number of shards, fixed at first use; 0: as many as the register has. See [`Store::shards`].
+    /// Number of shards, fixed at first use; 0 means as many as the register has. See [`Store::shards`].
     pub shards: u64,
-    /// Where Redis is.
+    /// URL of Redis.
     pub redis: String,
-    /// Who signs for Redis over TLS; empty: whom the system trusts.
+    /// The certificate authorities that sign for Redis over TLS; if empty, those that the system trusts.
     pub redis_ca: PathBuf,
-    /// What Redis is shown over TLS; empty: nothing.
+    /// The certificate shown to Redis over TLS; if empty, none.
     pub redis_certificate: PathBuf,
     /// See `config/server.toml`.
     pub redis_key: PathBuf,
-    /// What all keys in Redis begin with, in braces.
+    /// The prefix of all keys in Redis; written in braces there.
     pub prefix: String,
     /// See `config/server.toml`.
     pub redis_replicas: u64,
@@ -113,24 +114,35 @@ pub struct Store {
     pub redis_degrade: bool,
     /// See `config/server.toml`.
     pub redis_heal_bytes: u64,
-    /// In which format records are to be written; 0: in that of the register.
+    /// The format in which records are to be written; 0 means that of the register.
     pub record_format: u64,
-    /// Seconds between two self-checks; 0: none is made.
+    /// Seconds between two self-checks; 0 means that none is made.
     pub self_check_seconds: u64,
-    /// `--accept-restored`: said once, for one start, so it is no key of a file.
+    /// The flags for this start.
     #[serde(skip)]
+    pub once: Once,
+}
+
+/// What an operator says for one start only: flags of `allod serve` that are not keys of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::Args)]
+pub struct Once {
+    /// Grant addresses automatically again in a restored register
+    #[arg(long)]
     pub accept_restored: bool,
-    /// `--accept-new-store`: likewise.
-    #[serde(skip)]
+    /// Use what Redis holds now, even if that is another register or nothing
+    #[arg(long)]
     pub accept_new_store: bool,
-    /// `--accept-rollback`: likewise.
-    #[serde(skip)]
+    /// Continue from what Redis holds, although changes that this server acknowledged are missing. It grants at once: keep
+    /// clients away until the addresses in use have been claimed
+    #[arg(long)]
     pub accept_rollback: bool,
-    /// `--give-up-history`: likewise.
-    #[serde(skip)]
+    /// Continue without damaged history, if a snapshot has everything that it led to; its files are kept beside the others.
+    /// No state is given up
+    #[arg(long)]
     pub give_up_history: bool,
-    /// `--give-up-snapshot`: likewise.
-    #[serde(skip)]
+    /// Continue without a damaged snapshot, if the log has everything that led to it; the file is kept beside the others. No
+    /// state is given up
+    #[arg(long)]
     pub give_up_snapshot: bool,
 }
 
@@ -150,20 +162,16 @@ impl Default for Store {
             redis_heal_bytes: 64 << 20,
             record_format: 0,
             self_check_seconds: 86_400,
-            accept_restored: false,
-            accept_new_store: false,
-            accept_rollback: false,
-            give_up_history: false,
-            give_up_snapshot: false,
+            once: Once::default(),
         }
     }
 }
 
 impl Store {
-    /// The number of shards that the register must have. None: whatever it has, and a new one gets
+    /// The number of shards that the register must have. `None` means whatever it has, and a new one gets
     /// [`limits::SHARDS_OF_NEW`].
     pub fn shards(&self) -> Option<u16> {
-        // What is more than there may be was refused.
+        // A number beyond the limit was refused before.
         u16::try_from(self.shards).ok().filter(|&shards| shards > 0)
     }
 
@@ -177,7 +185,7 @@ impl Store {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Networks that have rows of their own in a scrape: those with the least free space.
+    /// How many networks have rows of their own in a scrape: those with the least free space.
     pub networks_max: usize,
 }
 
@@ -191,9 +199,9 @@ impl Default for Metrics {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct History {
-    /// Changes that were made longer ago may be forgotten.
+    /// Changes that are older than this may be forgotten.
     pub keep_seconds: u64,
-    /// Changes beyond so many bytes may be forgotten; 0: what befits the store.
+    /// Changes beyond this many bytes may be forgotten; 0 means an amount that suits the store.
     pub keep_bytes: u64,
 }
 
@@ -204,7 +212,7 @@ impl Default for History {
 }
 
 impl History {
-    /// How many bytes of changes a store keeps.
+    /// How many bytes of changes this store keeps.
     pub fn bytes_in(&self, store: StoreKind) -> u64 {
         match (self.keep_bytes, store) {
             (0, StoreKind::Embedded) => 10 << 30,
@@ -221,7 +229,7 @@ impl History {
 pub struct Cluster {
     /// Address of the port for other nodes.
     pub listen: String,
-    /// Where other nodes reach it.
+    /// Where other nodes reach this one.
     pub advertise: String,
     /// The file with the secret that all nodes share.
     pub secret_file: PathBuf,
@@ -233,7 +241,7 @@ impl Default for Cluster {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -259,7 +267,7 @@ impl Default for Log {
     }
 }
 
-/// All of it, as written.
+/// The whole configuration, as written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -267,7 +275,7 @@ pub struct Config {
     pub server: Server,
     /// The store.
     pub store: Store,
-    /// What happened, and how much of that is kept.
+    /// How much of the history is kept.
     pub history: History,
     /// Other nodes.
     pub cluster: Cluster,
@@ -277,24 +285,24 @@ pub struct Config {
     pub log: Log,
 }
 
-/// Where the configuration comes from.
+/// The sources of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// The file, if one was named: its path and text.
     pub file: Option<(PathBuf, String)>,
-    /// The environment, of which most is not ours and need not be text.
+    /// The environment. Most of it is not ours, and need not be text.
     pub environment: HashMap<OsString, OsString>,
-    /// Flags: key and value, as `("server.listen", "127.0.0.1:0")`.
+    /// Flags as keys and values: `("server.listen", "127.0.0.1:0")`.
     pub flags: Vec<(String, String)>,
-    /// The process that sees the files that are named, by its directory in `/proc`. None: this one.
+    /// The directory in `/proc` of the process that sees the named files. `None` means this process.
     pub process: Option<PathBuf>,
 }
 
 impl Sources {
-    /// The file named, the environment of the process, and these flags.
+    /// Gathers the named file, the environment of the process, and these flags.
     ///
     /// # Errors
-    /// A sentence: the file cannot be read.
+    /// A sentence, if the file cannot be read.
     pub fn gather(file: Option<PathBuf>, flags: Vec<(String, String)>) -> Result<Self, String> {
         let file = match file {
             None => None,
@@ -303,7 +311,7 @@ impl Sources {
         Ok(Self { file, environment: std::env::vars_os().collect(), flags, process: None })
     }
 
-    /// Where this process finds a file that the one which is to use it calls so: in a container that one sees other files.
+    /// Where this process finds a file that the server's process calls `path`: in a container that one sees other files.
     pub fn seen(&self, path: &Path) -> PathBuf {
         match &self.process {
             Some(process) if !path.as_os_str().is_empty() => match path.strip_prefix("/") {
@@ -314,7 +322,7 @@ impl Sources {
         }
     }
 
-    /// Variables that are ours. Only what has a table in it is: `ALLOD_SERVER` alone is a client's.
+    /// The variables that are ours: those that name a table. `ALLOD_SERVER` alone belongs to a client.
     fn settings(&self) -> impl Iterator<Item = (&OsString, &OsString)> {
         self.environment.iter().filter(|(name, _)| {
             let name = name.to_string_lossy();
@@ -322,10 +330,10 @@ impl Sources {
         })
     }
 
-    /// The text of the file named, which is to be found at `there`: another process may see it elsewhere.
+    /// The text of the file `named`, which is found at `there`: another process may see it elsewhere.
     ///
     /// # Errors
-    /// As of [`Sources::gather`].
+    /// Those of [`Sources::gather`].
     pub fn text(named: &Path, there: &Path) -> Result<String, String> {
         std::fs::read_to_string(there)
             .map_err(|error| format!("cannot read the configuration {}: {error}", named.display()))
@@ -333,16 +341,16 @@ impl Sources {
 }
 
 impl Config {
-    /// Defaults ← file ← environment ← flags.
+    /// Loads the configuration: defaults ← file ← environment ← flags.
     ///
     /// # Errors
-    /// Sentences, one a line: each names the key, what was given and what is allowed.
+    /// Sentences, one per line: each names the key, the value and what is allowed.
     pub fn load(sources: &Sources) -> Result<Self, String> {
         let mut builder = config::Config::builder();
         let mut problems = Vec::new();
         if let Some((path, text)) = &sources.file {
-            // Read by itself first, so that an error names the file and the line, and because a flag or a variable puts its
-            // table in the place of whatever the file has there.
+            // Parsed separately first, so that an error names the file and the line. And a flag or a variable replaces a
+            // value that the file gives in place of its table, so that such a value would go unnoticed.
             let table: toml::Table = toml::from_str(text).map_err(|error| syntax::no_toml(path, text, &error))?;
             problems.extend(serde_json::to_value(table).iter().flat_map(no_tables));
             builder = builder.add_source(File::from_str(text, FileFormat::Toml));
@@ -350,13 +358,13 @@ impl Config {
         let ours = sources.settings().filter_map(|(name, value)| match (name.to_str(), value.to_str()) {
             (Some(name), Some(value)) => Some((name.to_owned(), value.to_owned())),
             _ => {
-                problems.push(format!("`{}` is not UTF-8, as all settings are", name.to_string_lossy()));
+                problems.push(format!("`{}` is not UTF-8, as all settings must be", name.to_string_lossy()));
                 None
             }
         });
         let ours = ours.collect();
         let environment = Environment::with_prefix("ALLOD").prefix_separator("_").separator("__");
-        // Not parsed: a text that looks like a number would be another one then, 1.1 of 1.10.
+        // Values are not parsed: a text that looks like a number would change, as 1.10 to 1.1.
         builder = builder.add_source(environment.source(Some(ours)));
         for (key, value) in &sources.flags {
             builder = builder
@@ -383,7 +391,7 @@ impl Config {
         Err(told.join("\n"))
     }
 
-    /// Name of this server: its own, or the machine's.
+    /// Name of this server: the configured one, or the machine's.
     pub fn node(&self) -> String {
         if self.server.node.is_empty() {
             return rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -391,7 +399,7 @@ impl Config {
         self.server.node.clone()
     }
 
-    /// Reactor threads to start.
+    /// How many reactor threads to start.
     pub fn threads(&self) -> usize {
         match usize::try_from(self.server.threads).unwrap_or(1) {
             0 => {
@@ -403,26 +411,26 @@ impl Config {
     }
 }
 
-/// What is wrong with a variable that would be a key of ours, but for an underscore: alone it would be passed over, and the server
-/// begin with another store than was meant.
+/// The problem with a variable that would be one of our keys but for an underscore: it would be ignored, and the server
+/// would start with another store than was meant.
 fn near_miss(name: &str) -> Option<String> {
     let given = name.strip_prefix("ALLOD_")?.to_lowercase();
     let key = known_keys().into_iter().find(|key| key.replace('.', "_") == given)?;
     let variable = variable_of(&key);
-    Some(format!("`{name}` sets nothing: two underscores part a table from its key; did you mean `{variable}`?"))
+    Some(format!("`{name}` sets nothing: two underscores separate a table from its key; did you mean `{variable}`?"))
 }
 
-/// The variable of the environment that sets a key.
+/// The environment variable that sets a key.
 fn variable_of(key: &str) -> String {
     format!("ALLOD_{}", key.replace('.', "__").to_uppercase())
 }
 
-/// Every key there is.
+/// Every known key.
 fn known_keys() -> Vec<String> {
     leaves(&serde_json::to_value(Config::default()).unwrap_or_default())
 }
 
-/// The keys of all values that are no tables, each with those of the tables around it: `server.listen`.
+/// The full keys of all values that are not tables: `server.listen`.
 fn leaves(tree: &serde_json::Value) -> Vec<String> {
     fn below(path: &str, tree: &serde_json::Value, keys: &mut Vec<String>) {
         match tree.as_object() {
@@ -440,7 +448,7 @@ fn leaves(tree: &serde_json::Value) -> Vec<String> {
     keys
 }
 
-/// Values where a table of keys belongs.
+/// Problems with values that stand where a table of keys belongs.
 fn no_tables(tree: &serde_json::Value) -> Vec<String> {
     let known = known_keys();
     let given = leaves(tree).into_iter().filter(|key| is_table(&known, key));
@@ -457,7 +465,8 @@ fn unknown_keys(tree: &serde_json::Value) -> Vec<String> {
         .into_iter()
         .filter(|key| !key.is_empty() && !known.contains(key) && !is_table(&known, key))
         .map(|key| {
-            // A letter or two are a slip of the key that they are in, and a word too much is one, however long it is.
+            // A key with a letter or two wrong is a slip of the nearest key; one with an extra word at its end is a slip,
+            // however long that is.
             let goes_on = |known: &&String| key.strip_prefix(known.as_str()).is_some_and(|rest| rest.starts_with('_'));
             let begun = known.iter().filter(goes_on).max_by_key(|known| known.len());
             let near = known.iter().min_by_key(|known| distance(known, &key));
@@ -470,7 +479,7 @@ fn unknown_keys(tree: &serde_json::Value) -> Vec<String> {
         .collect()
 }
 
-/// Edits from one word to the other.
+/// The edit distance: how many characters to insert, remove or replace to turn one word into the other.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -527,7 +536,7 @@ mod tests {
         let problem = load("", &[("ALLOD_STORE_KIND", "redis")], &[]).unwrap_err();
         assert_eq!(
             problem,
-            "`ALLOD_STORE_KIND` sets nothing: two underscores part a table from its key; did you mean `ALLOD_STORE__KIND`?"
+            "`ALLOD_STORE_KIND` sets nothing: two underscores separate a table from its key; did you mean `ALLOD_STORE__KIND`?"
         );
         load("", &[("ALLOD_SERVER", "x"), ("ALLOD_STORE", "y"), ("ALLOD_NODE_KIND", "z")], &[]).unwrap();
     }
@@ -542,7 +551,7 @@ mod tests {
         let config = load(&[("X", b"\xff"), ("ALLOD_SERVER", b"\xff"), ("ALLOD_SERVER__NODE", b"n")]).unwrap();
         assert_eq!(config.server.node, "n");
         let problem = load(&[("ALLOD_STORE__REDIS", b"redis://u:word\xff@h/0"), ("ALLOD_SERVER__NODE", b"n")]);
-        assert_eq!(problem.unwrap_err(), "`ALLOD_STORE__REDIS` is not UTF-8, as all settings are");
+        assert_eq!(problem.unwrap_err(), "`ALLOD_STORE__REDIS` is not UTF-8, as all settings must be");
     }
 
     #[test]
@@ -559,7 +568,7 @@ mod tests {
         assert_eq!(problem, "there is no key `server.lissten`; did you mean `server.listen`?");
         let problem = load("[store]\nredis_url = \"redis://127.0.0.1\"\n", &[], &[]).unwrap_err();
         assert_eq!(problem, "there is no key `store.redis_url`; did you mean `store.redis`?");
-        // Also where the key that it begins with is one by itself.
+        // Also if the part before the extra word is a key by itself.
         for (slip, meant) in [
             ("redis_replica", "redis_replicas"),
             ("redis_certifcate", "redis_certificate"),
@@ -582,13 +591,13 @@ mod tests {
     #[test]
     fn a_wrong_value_names_key_value_and_range() {
         let problem = load("[server]\nthreads = 65\n", &[], &[]).unwrap_err();
-        assert_eq!(problem, "`server.threads` is 65; allowed is 0 to 64");
+        assert_eq!(problem, "`server.threads` is 65; it must be 0 to 64");
         assert!(
             load("[server]\nlisten = \"here\"\n", &[], &[]).unwrap_err().starts_with("`server.listen` is \"here\"")
         );
         for level in ["a=b=c", "loud", "debgu"] {
             let refused = load(&format!("[log]\nlevel = \"{level}\"\n"), &[], &[]).unwrap_err();
-            assert!(refused.starts_with(&format!("`log.level` is {level:?}; allowed is `off`")), "{refused}");
+            assert!(refused.starts_with(&format!("`log.level` is {level:?}; it must be `off`")), "{refused}");
             let by_variable = load("", &[("ALLOD_LOG__LEVEL", level)], &[]).unwrap_err();
             assert_eq!(by_variable, format!("{refused} (set by ALLOD_LOG__LEVEL)"));
         }

@@ -1,7 +1,7 @@
-//! What fuzzers have in common: a seed, a time, and how bytes are changed. Compiled for tests only.
+//! What fuzzers have in common: a seed, a time limit, and how bytes are changed. Compiled for tests only.
 //!
-//! `ALLOD_FUZZ_SECONDS` makes them longer and draws from a new seed each time, `ALLOD_SEED` replays. With neither they
-//! draw from one seed, so that a change is judged by what it changed.
+//! `ALLOD_FUZZ_SECONDS` makes them run longer and draw from a new seed each time; `ALLOD_SEED` replays a run. With neither
+//! they always draw from the same seed, so that a failure is due to the change under test.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn number(variable: &str) -> Option<u64> {
 
 const SEED: u64 = 1;
 
-/// Draws from the seed that was asked for; a long run from a new one. It is printed.
+/// Draws from the seed that was asked for; if none was, from a new one in a long run and a fixed one else. Prints the seed.
 pub(crate) fn seeded() -> SmallRng {
     let long = std::env::var_os("ALLOD_FUZZ_SECONDS").is_some();
     let seed = number("ALLOD_SEED").unwrap_or_else(|| if long { rand::random() } else { SEED });
@@ -22,7 +22,7 @@ pub(crate) fn seeded() -> SmallRng {
     SmallRng::seed_from_u64(seed)
 }
 
-/// When to end: in so many seconds, where nothing else is asked for.
+/// When to end: after so many seconds, unless the environment says otherwise.
 pub(crate) fn end(seconds: u64) -> Instant {
     Instant::now() + Duration::from_secs(number("ALLOD_FUZZ_SECONDS").unwrap_or(seconds))
 }

@@ -1,15 +1,16 @@
 //! HTTP: `POST /rpc` for curl, browsers and bulk; `GET /events` as server-sent events; `/metrics`, `/healthz`, `/readyz`,
-//! `/openrpc.json`. No logic of its own.
+//! `/openrpc.json`. It has no logic of its own.
 //!
-//! Nobody is asked who they are, and a browser sends what any page tells it to: what a page from elsewhere asks is refused.
+//! Clients are not authenticated, and a browser sends whatever any page tells it to: so requests from foreign pages are
+//! refused.
 //!
-//! Runs on a thread of its own, so that what is asked here does not disturb connections over TCP; a scrape is rendered beside
-//! it (`scrapes`). A body is a [`Session`] of its own: same
-//! order, same bounds, same answers as on TCP; a body of notifications alone is answered 204. Whoever gives the register
-//! away waits for that thread as for those of connections (`serve::handover`).
+//! HTTP runs on a thread of its own, so that its requests do not disturb connections over TCP; a scrape is rendered on yet
+//! another thread (`scrapes`). Each body is a [`Session`] of its own: same order, same bounds, same answers as on TCP. A
+//! body of notifications alone is answered 204. A node that hands over the register waits for this thread as for those of
+//! connections (`serve::handover`).
 //!
-//! Every wait for a client has its limit: for its head and for its taking of answers in `accepting` and `paced`, for its body
-//! in `body`. What it does not bring in time keeps nobody else out.
+//! Every wait for a client is limited: waits for a head and for answers to be taken in `accepting` and `paced`, waits for a
+//! body in `body`. A client that is too slow keeps nobody else out.
 
 mod accepting;
 mod body;
@@ -46,17 +47,17 @@ use crate::wire::{ErrorKind, RpcError, openrpc};
 #[derive(Clone)]
 struct App {
     server: Arc<Server>,
-    /// Places of bodies that are worked on.
+    /// Places for bodies that are being worked on.
     places: Arc<Semaphore>,
-    /// Bytes of bodies that are read or worked on.
+    /// Bytes of bodies that are being read or worked on.
     bytes: Arc<Semaphore>,
-    /// Answers to bodies that are not taken yet.
+    /// Answers to bodies that their clients have not taken yet.
     answers: Arc<AnswersTogether>,
     streams: Arc<Semaphore>,
     scrapes: Arc<Scrapes>,
 }
 
-/// Serves until the server stops, then finishes what was begun.
+/// Serves until the server stops, then finishes the requests that were begun.
 pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     let room = |places| Arc::new(Semaphore::new(places));
     let app = App {
@@ -92,7 +93,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
     accepting::accept(listener, server, router).await;
 }
 
-/// What can be asked, and how.
+/// The paths, each with its method.
 const PATHS: [(&str, &str); 6] = [
     ("POST", "/rpc"),
     ("GET", EVENTS),
@@ -107,15 +108,16 @@ fn no_such_path() -> String {
     format!("there is nothing at this path; there are {there}")
 }
 
-/// A path that is there, asked in another way than it is. The router puts beside it in which (`Allow`).
+/// Answers a request for a known path with another method. The router adds the `Allow` header.
 async fn other_method(method: Method, uri: Uri) -> Response {
     let way = PATHS.iter().find(|(_, path)| *path == uri.path()).map_or("another method", |(way, _)| way);
     plain(StatusCode::METHOD_NOT_ALLOWED, &format!("{} is asked by {way}, not by {method}", uri.path()))
 }
 
-/// Whether a browser asks on behalf of a page that this server, or what stands before it, did not hand out. Browsers say whose
-/// page it is in `Origin`; nothing else sends that. On the loopback the name must be the machine's own as well, and elsewhere
-/// an address or a name without a dot: a page can have its own name lead wherever its reader's browser gets.
+/// Whether a browser asks on behalf of a page that neither this server nor a proxy before it served. Browsers name the
+/// origin of the page in `Origin`; other clients do not send it. On the loopback the name must also be one of the machine's
+/// own, and elsewhere an address or a name without a dot: a page can make its own name resolve to any address that its
+/// reader's browser can reach.
 fn is_of_another_page(headers: &HeaderMap, loopback: bool) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
     let page = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
@@ -125,25 +127,25 @@ fn is_of_another_page(headers: &HeaderMap, loopback: bool) -> bool {
     !own
 }
 
-/// What is said of a request under a name of elsewhere.
+/// The refusal of a request under a foreign name.
 const ANOTHER_NAME: &str = "asked under a name that any page can have lead here; ask 127.0.0.1 or localhost (a proxy on this \
                             machine must say so in `Host`)";
 
-/// Whether a request names a host that a page from elsewhere may be called, which had its name lead to the loopback: its
-/// browser takes it for its own and sends no `Origin` with what it only reads. Addresses and names without a dot are
-/// nobody's.
+/// Whether the request's `Host` may be the name of a foreign page that made its name resolve to the loopback: the browser
+/// then takes this server for the page's own and sends no `Origin` with requests that only read. Nobody can own addresses
+/// and names without a dot.
 fn is_under_another_name(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return false };
     host.to_str().map_or(true, may_be_of_a_page)
 }
 
-/// An authority (`HOST[:PORT]`) by a name that somebody elsewhere may have made.
+/// Is this authority (`HOST[:PORT]`) a name that somebody elsewhere may have registered?
 fn may_be_of_a_page(authority: &str) -> bool {
     let name = name_in(authority).trim_end_matches('.');
     address_in(authority).is_none() && name.contains('.') && !name.ends_with(".localhost")
 }
 
-/// An authority (`HOST[:PORT]`) that leads to this machine whoever resolves it.
+/// Does this authority (`HOST[:PORT]`) lead to this machine, whoever resolves it?
 fn is_this_machine(authority: &str) -> bool {
     address_in(authority).is_some_and(|ip| ip.is_loopback())
         || name_in(authority) == "localhost"
@@ -179,7 +181,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
     } else {
         tokio::select! {
             biased;
-            // Nothing of what comes later is looked at.
+            // The body is not read any more.
             () = app.server.stop.cancelled() => return stopping(),
             read = body::read(request.into_body(), bounds, &app.bytes) => read,
         }
@@ -209,7 +211,7 @@ async fn rpc(State(app): State<App>, request: Request<Body>) -> Response {
     json(StatusCode::OK, Bytes::from_owner(answered))
 }
 
-/// What a body is answered. Its room is given back when all of it is written.
+/// The answer to a body. It gives its room back when all of it is written.
 struct AnsweredBody<R> {
     answer: Vec<u8>,
     _room: Option<R>,
@@ -222,18 +224,19 @@ impl<R> AsRef<[u8]> for AnsweredBody<R> {
     }
 }
 
-/// What a body asked, under way.
+/// The requests of a body, under way.
 struct Asked {
     session: Session,
     inlet: Inlet,
-    /// Wakes it when this node becomes something else.
+    /// Changes when this node takes another role.
     roles: watch::Receiver<()>,
 }
 
 impl Asked {
-    /// Sends what a body asks on its way. An empty one is no JSON: it is not passed over as an empty line is, as it gets an answer.
+    /// Sends the requests of a body on their way. An empty body is not ignored as an empty line is, because it must get an
+    /// answer: it is not JSON.
     fn begin(server: &Arc<Server>, answers: &Arc<AnswersTogether>, body: &[u8]) -> Self {
-        // First of all: a change that comes once the session has seen the role wakes it.
+        // Before everything else, so that a change of role after the session has seen the role wakes it.
         let roles = server.seat.changes();
         let (mut session, inlet) = Session::new(Arc::clone(server), CompactString::const_new("anonymous"));
         session.counts_among(answers);
@@ -245,13 +248,13 @@ impl Asked {
         Self { session, inlet, roles }
     }
 
-    /// Everything that is answered to it. `room` is what is kept from other bodies meanwhile.
+    /// Waits for all answers. `room` is what the body takes from others meanwhile.
     async fn answered<R>(self, stop: &CancellationToken, room: R) -> AnsweredBody<R> {
         let Self { mut session, mut inlet, mut roles } = self;
         let (mut stopping, mut room) = (false, Some(room));
         while session.in_flight() > 0 {
             if session.only_waits() && !session.has_batched() {
-                // What waits for capacity keeps no other body out; it is bounded where it waits.
+                // Requests that wait for capacity keep no other body out; they are bounded where they wait.
                 room = None;
             }
             let looks = session.looks_at();
@@ -298,7 +301,7 @@ async fn healthz() -> Response {
     plain(StatusCode::OK, "ok")
 }
 
-/// In the query of `/readyz`: is it to be sent clients, whether they are granted anything or not?
+/// The query of `/readyz` that asks only whether clients may be sent here, not whether changes are accepted.
 const ANSWERS: &str = "answers";
 
 async fn readyz(State(app): State<App>, uri: Uri) -> Response {
@@ -310,7 +313,7 @@ async fn readyz(State(app): State<App>, uri: Uri) -> Response {
         return plain(StatusCode::OK, &format!("answers, but does not take every change: {problem}"));
     }
     match unready {
-        // Whoever probes sends nobody elsewhere for that: there is no other who could serve.
+        // A probe would send clients elsewhere if this were a failure, but no other node could serve them.
         None => plain(StatusCode::OK, &app.server.ready_text()),
         Some(problem) => plain(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
@@ -325,7 +328,7 @@ mod tests {
     use crate::server::role::Role;
     use crate::server::session::idle_server;
 
-    /// The keeper runs on another thread: somebody may own the register again before the answer is waited for.
+    /// The role changes on another thread: somebody may own the register again before the answer is awaited.
     #[tokio::test]
     async fn a_body_that_is_held_between_two_owners_goes_on_though_that_ended_before_it_was_waited_for() {
         let server = idle_server();
@@ -372,7 +375,7 @@ mod tests {
         for host in ["127.0.0.1:7401", "localhost:7401", "[::1]:7401"] {
             assert!(own(host, true) && own(host, false), "{host}");
         }
-        // Where it listens on a network these are its own names, and on the loopback of others.
+        // When it listens on a network, these are its own names; on the loopback they belong to others.
         for host in ["10.0.0.5:7401", "allod:7401"] {
             assert!(own(host, false) && !own(host, true), "{host}");
         }

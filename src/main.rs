@@ -1,4 +1,4 @@
-//! The program: everything is in the library.
+//! The program; everything is in the library.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

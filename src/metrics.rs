@@ -1,33 +1,39 @@
-//! Every metric of the server: name with unit, and help that says what a rise means.
+//! Every metric of the server: a name with its unit, and a help text that says what a rise means.
 //!
-//! Counters and histograms are counted where things happen. Figures of networks are not: actors publish their counts
-//! beside their routes, and `actors::figures` reads them when somebody scrapes, so there is no message to an actor, no
-//! stale label and no cost between scrapes. Labels come from enums and from the names of networks and subnets only.
+//! Counters and histograms are updated where things happen. Figures of networks are not: actors publish their counts beside
+//! their routes, and `actors::figures` reads them at a scrape, so a scrape costs no message to an actor, and there is no
+//! stale label and no cost between scrapes. Labels come only from enums and from the names of networks and subnets.
 
 use std::time::Duration;
 
-use prometheus::core::Collector;
+use prometheus::core::{Collector, Desc};
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::{Counter, MetricFamily};
 use prometheus::{
     Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
     TextEncoder,
 };
+use rustix::time::{ClockId, clock_gettime};
 
-/// From reading a request to handing its answer to the socket; the fastest bucket is below the fastest commit.
+/// From reading a request to handing its answer to the socket; the smallest bucket is below the fastest commit.
 const SECONDS: &[f64] =
     &[50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0, 2.5];
-/// From reading a request to its answer, where it waited for capacity in between: as long as `wait_seconds` allows.
+/// From reading a request to its answer, for requests that waited for capacity in between: as long as `wait_seconds` allows.
 const WAITED_SECONDS: &[f64] = &[0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 const CHANGES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0];
 
-/// All of them.
+/// The ways in which a commit can fail.
+pub const COMMIT_FAILURES: [&str; 4] = ["not_applied", "unknown", "fenced", "mismatch"];
+
+/// All metrics of a server.
 pub struct Metrics {
-    /// Where they are gathered.
+    /// The registry that holds all of them.
     pub registry: Registry,
     /// Requests answered, by method and outcome.
     pub requests: IntCounterVec,
     /// Time of a request that did not wait for capacity, by method.
     pub request_seconds: HistogramVec,
-    /// Time of one that did, and was granted, by method.
+    /// Time of a request that waited for capacity and was granted, by method.
     pub waited_seconds: HistogramVec,
     /// Time in a network's queue.
     pub queue_seconds: Histogram,
@@ -35,35 +41,36 @@ pub struct Metrics {
     pub batch_changes: Histogram,
     /// Time of a group commit.
     pub commit_seconds: Histogram,
-    /// Group commits.
+    /// Group commits that became durable.
     pub commits: IntCounter,
     /// Proofs of ownership without a change.
     pub proofs: IntCounter,
-    /// Commits that did not end well.
+    /// Commits that failed, by class.
     pub commit_failures: IntCounterVec,
     /// Networks loaded again.
     pub restarts: IntCounter,
-    /// Shards that the self-check looked at, by what it found.
+    /// Shards that the self-check compared, by result.
     pub self_checks: IntCounterVec,
-    /// What the last self-check could not read again: shards, and the history.
+    /// Shards that the last self-check found unreadable or not where memory stands; one more if the records beside the
+    /// shards are.
     pub unreadable_shards: IntGauge,
     /// Panics caught.
     pub panics: IntCounter,
-    /// Turns that a request over several networks did not take.
+    /// Turns that a request over several networks had and did not take.
     pub turns_missed: IntCounter,
     /// Does this node own the register?
     pub owner: IntGauge,
-    /// How often it came to own it.
+    /// How often this node came to own the register.
     pub tenures: IntCounter,
-    /// Batches that were acknowledged here, that the register lacks, and that are not given back yet.
+    /// Batches that were acknowledged here, are missing in the register, and are not given back yet.
     pub late_batches: IntGauge,
-    /// What became of late claims that this node brought.
+    /// Late claims that this node brought, by what became of them.
     pub late_claims: IntCounterVec,
-    /// Of connections and streams.
+    /// Metrics of connections and streams.
     pub clients: ClientMetrics,
 }
 
-/// Those of connections, and of what is streamed on them.
+/// Metrics of connections, and of what is streamed on them.
 pub struct ClientMetrics {
     /// Requests handed to the node that owns the register.
     pub forwarded: IntCounter,
@@ -71,13 +78,13 @@ pub struct ClientMetrics {
     pub connections: IntGauge,
     /// Connections accepted.
     pub connections_accepted: IntCounter,
-    /// Connections closed by the server, by reason.
+    /// Connections that ended, by reason.
     pub connections_closed: IntCounterVec,
-    /// Connections that went on on another reactor thread, by reason.
+    /// Connections that moved to another reactor thread, by reason.
     pub connections_moved: IntCounterVec,
     /// Open connections to the HTTP port.
     pub http_connections: IntGauge,
-    /// What was refused or cut off over HTTP, by reason.
+    /// Requests and connections refused or cut off over HTTP, by reason.
     pub http_refused: IntCounterVec,
     /// Subscriptions to events.
     pub watches: IntGauge,
@@ -97,7 +104,7 @@ impl Default for Metrics {
     }
 }
 
-/// Makes metrics and puts each into the registry. Names, labels and buckets are constants, and each name is there once.
+/// Makes metrics and registers each. Names, labels and buckets are constants, and each name is used once.
 struct Maker<'a>(&'a Registry);
 
 impl Maker<'_> {
@@ -111,7 +118,7 @@ impl Maker<'_> {
         self.put(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
     }
 
-    /// By method.
+    /// A histogram for each method.
     fn histograms(&self, name: &str, help: &str, buckets: &[f64]) -> HistogramVec {
         self.put(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets.to_vec()), &["method"]))
     }
@@ -129,12 +136,12 @@ impl Maker<'_> {
     }
 }
 
-/// Counts in a gauge while it is there, also where what has it panics.
+/// Counts one in a gauge for as long as it exists, even if its owner panics.
 #[derive(Debug)]
 pub struct Counted(IntGauge);
 
 impl Counted {
-    /// One more, in this gauge.
+    /// Adds one to this gauge.
     pub fn in_gauge(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
@@ -150,64 +157,63 @@ impl Drop for Counted {
 impl ClientMetrics {
     fn new(make: &Maker<'_>) -> Self {
         Self {
-        forwarded: make.counter(
-            "allod_forwarded_requests_total",
-            "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
-        ),
-        connections: make.gauge(
-            "allod_connections",
-            "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused.",
-        ),
-        connections_accepted: make.counter(
-            "allod_connections_accepted_total",
-            "Connections accepted. A rise without more open ones means clients that reconnect.",
-        ),
-        connections_closed: make.counters(
-            "allod_connections_closed_total",
-            "Connections that the server closed, by reason. A rise of slow or limit means clients that do not read, or too many; of line_too_long or http, clients that are set up wrongly.",
-            &["reason"],
-        ),
-        connections_moved: make.counters(
-            "allod_connections_moved_total",
-            "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
-            &["reason"],
-        ),
-        http_connections: make.gauge(
-            "allod_http_connections",
-            "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused.",
-        ),
-        http_refused: make.counters(
-            "allod_http_refused_total",
-            "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
-            &["reason"],
-        ),
-        watches: make.gauge(
-            "allod_watches",
-            "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them.",
-        ),
-        watches_ended: make.counters(
-            "allod_watches_ended_total",
-            "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes, or a history that is damaged.",
-            &["reason"],
-        ),
-    }
+            forwarded: make.counter(
+                "allod_forwarded_requests_total",
+                "Requests handed to the node that owns the register. Clients that ask that node itself save a hop.",
+            ),
+            connections: make.gauge(
+                "allod_connections",
+                "Open client connections. A rise without more requests means clients that keep what they do not use; at server.max_connections more are refused.",
+            ),
+            connections_accepted: make.counter(
+                "allod_connections_accepted_total",
+                "Connections accepted. A rise without more open ones means clients that reconnect.",
+            ),
+            connections_closed: make.counters(
+                "allod_connections_closed_total",
+                "Connections that ended, by reason: done and reset by their clients, the others by the server. A rise of slow or limit means clients that do not read, or too many; of line_too_long or http, clients that are set up wrongly; of idle or unfinished_line, some that keep what they do not use; any not_served, a thread that is gone.",
+                &["reason"],
+            ),
+            connections_moved: make.counters(
+                "allod_connections_moved_total",
+                "Connections that went on on another reactor thread, by reason: full, because theirs was always busy and that one was not; follows, because the network that a quiet one asks is there. Some at the beginning of a load are normal; a steady rise of full means threads that are busy in turns.",
+                &["reason"],
+            ),
+            http_connections: make.gauge(
+                "allod_http_connections",
+                "Open connections to the HTTP port. A rise means scrapes or streams that are not ended; beyond their bound more are refused.",
+            ),
+            http_refused: make.counters(
+                "allod_http_refused_total",
+                "What was refused or cut off over HTTP, by reason. A rise of connections, bodies, bytes or streams means too many at once; of unfinished or slow, clients that do not send what they began or do not read.",
+                &["reason"],
+            ),
+            watches: make.gauge(
+                "allod_watches",
+                "Subscriptions to events, over TCP and HTTP. A rise means more listeners: each change is told to all of them.",
+            ),
+            watches_ended: make.counters(
+                "allod_watches_ended_total",
+                "Subscriptions that the server ended, by reason. A rise of lagged means clients that take events too slowly; any cursor_lost, a failover that lost changes, or a history that is damaged.",
+                &["reason"],
+            ),
+        }
     }
 }
 
 impl Metrics {
-    /// A registry of its own: several servers may live in one process.
+    /// Metrics with a registry of their own: several servers may live in one process.
     pub fn new() -> Self {
         let registry = Registry::new();
         let make = Maker(&registry);
         let build = Opts::new("allod_build_info", "Always 1; the labels tell what runs.")
             .const_label("version", env!("CARGO_PKG_VERSION"));
         make.put(Gauge::with_opts(build)).set(1.0);
-        let process = prometheus::process_collector::ProcessCollector::for_self();
-        registry.register(Box::new(process)).expect("each name is registered once");
+        registry.register(Box::new(Process(ProcessCollector::for_self()))).expect("each name is registered once");
         let metrics = Self {
             requests: make.counters(
                 "allod_requests_total",
-                "Requests answered, by method and outcome (ok or the kind of error). A rise of overloaded or unavailable is felt by clients.",
+                "Requests answered, by method (none: what is no request, or of no method that there is) and outcome (ok or the kind of error). A rise of overloaded or unavailable is felt by clients.",
                 &["method", "outcome"],
             ),
             request_seconds: make.histograms(
@@ -254,12 +260,12 @@ impl Metrics {
             ),
             self_checks: make.counters(
                 "allod_self_checks_total",
-                "Shards that the self-check compared with what the store has of them, by outcome. differs: a network is stopped; unreadable: the next start will be refused; put_off: looked at again next time, as too much was decided meanwhile, or the store was not reached.",
+                "Shards that the self-check compared with what the store has of them, by outcome. differs: a network is stopped, or a deployment goes by the store; unreadable: the next start will be refused, or go by what memory does not know; put_off: looked at again next time, as too much was decided meanwhile, or the store was not reached.",
                 &["outcome"],
             ),
             unreadable_shards: make.gauge(
                 "allod_unreadable_shards",
-                "Shards of which the last self-check found that what the store has cannot be read, and one more where that is so of the history. What is served goes on, from memory; the next start will be refused.",
+                "Shards of which the last self-check found that what the store has cannot be read, or a head that is not where memory stands, and one more where that is so of what stands beside the shards. What is served goes on, from memory; the next start will be refused, or go by it.",
             ),
             turns_missed: make.counter(
                 "allod_turns_missed_total",
@@ -280,7 +286,7 @@ impl Metrics {
             ),
             late_claims: make.counters(
                 "allod_late_claims_total",
-                "Reservations that a failover of Redis cut off and this node brought back, by what became of them. Any conflict has an operator decide: allod cluster conflicts.",
+                "Reservations that a failover of Redis cut off and this node brought back, by what became of them: healed, held again; standing, nothing was to be done; gone, their network is. Any conflict has an operator decide: allod cluster conflicts.",
                 &["became"],
             ),
             clients: ClientMetrics::new(&make),
@@ -290,10 +296,11 @@ impl Metrics {
         metrics
     }
 
-    /// Makes the rows of what should not happen. Who asks for a rise (`increase`) does not see the first of a row that comes
-    /// with it.
+    /// Creates the rows whose rise alerts and dashboards query. `increase` and `rate` do not see the first event of a row
+    /// that appears with it, and a burst may be all there is. The rows of requests are made by `server::tally`.
     fn begin_at_zero(&self) {
-        let rows: [(&IntCounterVec, &[&str]); 6] = [
+        let rows: [(&IntCounterVec, &[&str]); 7] = [
+            (&self.commit_failures, &COMMIT_FAILURES),
             (
                 &self.clients.connections_closed,
                 &["done", "reset", "slow", "idle", "unfinished_line", "line_too_long", "http", "limit", "not_served"],
@@ -311,7 +318,8 @@ impl Metrics {
         }
     }
 
-    /// A group became durable, which took so long; or it was proved only that this node owns the register still.
+    /// Counts a group that ended well: one that became durable after `took`, or a mere proof that this node still owns the
+    /// register.
     pub fn of_group(&self, is_commit: bool, took: Duration) {
         if is_commit {
             self.commit_seconds.observe(took.as_secs_f64());
@@ -321,23 +329,68 @@ impl Metrics {
         }
     }
 
-    /// Groups that ended well so far, whether they changed anything or not.
+    /// How many groups have ended well so far, whether they changed anything or not.
     pub fn groups(&self) -> u64 {
         self.commits.get() + self.proofs.get()
     }
 
-    /// Something was refused or cut off over HTTP.
+    /// Counts a refusal or cut-off over HTTP.
     pub fn refuses_http(&self, reason: &str) {
         self.clients.http_refused.with_label_values(&[reason]).inc();
     }
 
-    /// The text that a scrape gets.
+    /// The text of a scrape.
     ///
     /// # Errors
-    /// A metric that cannot be encoded.
+    /// If a metric cannot be encoded.
     pub fn text(&self) -> Result<String, prometheus::Error> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(String::from_utf8(text).unwrap_or_default())
+    }
+}
+
+/// What the system knows about this process. The crate's collector reports processor time in whole seconds: at low load
+/// nothing for long, and then a jump. The clock has it to the nanosecond.
+struct Process(ProcessCollector);
+
+impl Collector for Process {
+    fn desc(&self) -> Vec<&Desc> {
+        self.0.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut families = self.0.collect();
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        let processor = families.iter_mut().filter(|family| family.name() == "process_cpu_seconds_total");
+        for metric in processor.flat_map(|family| family.mut_metric().iter_mut()) {
+            let mut seconds = Counter::default();
+            seconds.set_value(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9);
+            metric.set_counter(seconds);
+        }
+        families
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(metrics: &Metrics, row: &str) -> Option<f64> {
+        let text = metrics.text().unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(row)?.strip_prefix(' '));
+        value.map(|value| value.parse().unwrap())
+    }
+
+    #[test]
+    fn processor_time_is_told_also_where_it_is_no_second() {
+        let metrics = Metrics::new();
+        let told = || value(&metrics, "process_cpu_seconds_total").unwrap();
+        let first = told();
+        assert!(first > 0.0 && first.fract() != 0.0, "{first}");
+        // The time that a scrape takes is counted in the next one.
+        assert!(told() > first);
+        let text = metrics.text().unwrap();
+        assert!(text.contains("# TYPE process_cpu_seconds_total counter\n"), "{text}");
     }
 }

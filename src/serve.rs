@@ -1,17 +1,18 @@
-//! Starts and stops a server: store, actors, ports; signals; the order in which things end.
+//! Starts and stops a server: store, actors, ports, signals, and the order in which things end.
 //!
 //! ```text
-//! check configuration ▶ take ports ▶ open store ▶ listen for nodes ▶ take and load shards ▶ start actors ▶ make what the network file has
-//!         ▶ listen for clients ▶ `ready …` ▶ tell the supervisor
-//! SIGTERM while the store is opened ▶ leave it as it is
-//! SIGTERM before `ready` ▶ let go of what was taken ▶ close store
+//! check configuration ▶ take ports ▶ open store ▶ listen for nodes ▶ take and load shards ▶ start actors
+//!         ▶ make the networks of the network file ▶ listen for clients ▶ `ready …` ▶ tell the supervisor
+//! SIGTERM while the store is being opened ▶ leave it as it is
+//! SIGTERM before `ready` ▶ give up what was taken ▶ close store
 //! SIGTERM ▶ accept nothing ▶ read nothing ▶ answer what was read ▶ drain commits ▶ let the next owner begin
 //!         ▶ wait for clients that are slow to take their answers ▶ close connections ▶ close store
-//! Redis was emptied ▶ tell what is in memory ▶ end ▶ write it there (`anew`) ▶ begin once more (`process`)
-//! SIGHUP ▶ read the configuration again, and take over the log level (`signals`)
+//! Redis was emptied ▶ recall what is in memory ▶ end ▶ write it there (`anew`) ▶ start once more (`process`)
+//! SIGHUP ▶ read the configuration again, and apply its log level (`signals`)
 //! ```
 //!
-//! [`run`], in `process`, is the process; [`start`] is a server inside another process, for tests and `allod try`: any store, any clock.
+//! [`run`], in `process`, is the process. [`start`] runs a server inside another process, for tests and `allod try`, with
+//! any store and clock.
 //!
 //! Review notes: is every step of the stop bounded? Is the only line on stdout `ready`?
 
@@ -34,6 +35,7 @@ mod listening;
 mod meeting;
 pub mod migrate;
 mod networks;
+mod occupant;
 mod opened;
 mod opening;
 mod peers;
@@ -52,7 +54,7 @@ use std::time::{Duration, Instant};
 
 pub use cannot::CannotStart;
 pub use opening::open_store;
-pub use process::run;
+pub use process::{Unserved, run};
 
 pub use crate::store::redis::commands_for as redis_commands_for;
 
@@ -68,7 +70,7 @@ use crate::actors::clock::{Clock, SystemClock};
 use crate::actors::figures;
 use crate::actors::reactor::Reactor;
 use crate::actors::service::Hooks;
-use crate::config::Config;
+use crate::config::{Config, Once};
 use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
 use crate::server::balance::Balance;
@@ -76,54 +78,47 @@ use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
 use crate::server::role::Seat;
 use crate::server::steward::Steward;
+use crate::server::tally::begin_at_zero;
 use crate::server::{Durability, Server};
 use crate::store::{NodeCard, Store, chain};
 
-/// How long the store may take to close, however short a stop shall be: a Redis that is away is asked for two seconds, and then what
-/// only this process remembers is flushed, ten seconds at most.
+/// How long the store may take to close, however short the time for a stop: a missing Redis is given two seconds, and then
+/// flushing what only this process remembers takes ten seconds at most.
 const STORE_CLOSES_WITHIN: Duration = Duration::from_secs(13);
 
-/// What `allod serve` was asked for.
+/// The arguments of `allod serve`.
 #[derive(Debug, Clone, Default)]
 pub struct ServeArgs {
     /// The configuration file.
     pub config: Option<PathBuf>,
-    /// Keys and values that win over it.
+    /// Keys and values that override the file.
     pub flags: Vec<(String, String)>,
-    /// Networks that must exist once the server is ready: made if they are absent.
+    /// Networks that must exist once the server is ready; absent ones are made.
     pub networks: Vec<NetworkInput>,
-    /// A restored register is accepted as it is.
-    pub accept_restored: bool,
-    /// Another register in Redis, or none, is accepted.
-    pub accept_new_store: bool,
-    /// Changes that are missing in Redis are given up.
-    pub accept_rollback: bool,
-    /// History that is damaged is given up, where a snapshot has all that it led to.
-    pub give_up_history: bool,
-    /// A snapshot that is damaged is given up, where the log has all that led to it.
-    pub give_up_snapshot: bool,
+    /// The flags for this start only.
+    pub once: Once,
 }
 
-/// Exit code after the store failed: a supervisor is to start the process again.
+/// Exit code after the store failed: a supervisor should start the process again.
 pub const EXIT_STORE_FAILED: u8 = 70;
-/// Exit code of a configuration or start that cannot be, however often it is tried.
+/// Exit code if the configuration is wrong, or a start is impossible however often it is tried.
 pub const EXIT_CANNOT_START: u8 = 1;
-/// Exit code of a start that cannot be now, and may be in a moment: a supervisor is to try again.
+/// Exit code if a start is impossible now, but may succeed soon: a supervisor should try again.
 pub const EXIT_CANNOT_START_NOW: u8 = 75;
 
-/// What a server is started with.
+/// The parts of a server to start.
 pub struct Options {
-    /// Ports and bounds, checked.
+    /// Ports and bounds, already checked.
     pub config: Config,
     /// The store, open.
     pub store: Arc<dyn Store>,
     /// Time and randomness.
     pub clock: Arc<dyn Clock>,
-    /// What tests hang in.
+    /// Hooks for tests.
     pub hooks: Hooks,
     /// Networks that must exist once it is ready.
     pub networks: Vec<NetworkInput>,
-    /// Batches that this process gave back to a store that was emptied, before it was opened anew.
+    /// How many batches this process gave back to an emptied store before opening it again.
     pub healed_before: u64,
 }
 
@@ -134,7 +129,7 @@ impl Options {
         Self { config, store, clock, hooks, networks: Vec::new(), healed_before: 0 }
     }
 
-    /// On free ports of the loopback address.
+    /// Listens on free ports of the loopback address.
     #[must_use]
     pub fn on_free_ports(mut self) -> Self {
         "127.0.0.1:0".clone_into(&mut self.config.server.listen);
@@ -150,23 +145,23 @@ pub enum Ended {
     Stopped,
     /// It could not go on.
     Failed(String),
-    /// The store was emptied, and was given back what this process had in memory, in so many batches: the server is to be started
-    /// anew.
+    /// The store was emptied, and this process wrote back what it had in memory, in this many batches: the server must be
+    /// started again.
     WrittenAnew(u64),
 }
 
 /// A server that runs in threads of this process.
 #[derive(Debug)]
 pub struct Running {
-    /// Where JSON-RPC is served.
+    /// The address of JSON-RPC.
     pub tcp: SocketAddr,
-    /// Where HTTP is served.
+    /// The address of HTTP.
     pub http: SocketAddr,
-    /// The threads without which nothing is served.
+    /// The threads that the server cannot do without.
     pub reactors: Vec<Reactor>,
     /// The thread that speaks HTTP.
     pub http_thread: Reactor,
-    /// Is the register written anew, so that a stop waits for that?
+    /// Whether the register is being written anew, which a stop must wait for.
     writes_anew: watch::Receiver<bool>,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<Ended>>,
@@ -184,7 +179,7 @@ impl Running {
         self.stop.clone()
     }
 
-    /// Waits until it ends by itself, or was asked to.
+    /// Waits until it ends by itself, or after somebody asked it to stop.
     pub fn wait(mut self) -> Ended {
         self.join()
     }
@@ -208,13 +203,13 @@ impl Drop for Running {
 /// Starts a server in threads of this process; returns when it is ready.
 ///
 /// # Errors
-/// What stands in the way.
+/// The reason why it cannot start.
 pub fn start(options: Options) -> Result<Running, CannotStart> {
     start_until(options, None, CancellationToken::new())
 }
 
-/// As [`start`], on ports that were taken before the store was opened, or on those of the options. It may be asked to stop before
-/// it is ready, too: then it lets go of what it took, and that is what stands in the way.
+/// Like [`start`], on ports that were taken before the store was opened, or else on those of the options. If it is asked to
+/// stop before it is ready, it gives up what it took, and returns that as the reason.
 fn start_until(options: Options, ports: Option<Ports>, stop: CancellationToken) -> Result<Running, CannotStart> {
     let (told, ready) = std::sync::mpsc::sync_channel(1);
     let stop_inside = stop.clone();
@@ -237,7 +232,7 @@ fn start_until(options: Options, ports: Option<Ports>, stop: CancellationToken) 
     }
 }
 
-/// What is known of a server once it is ready.
+/// A server that is ready.
 struct Up {
     tcp: SocketAddr,
     http: SocketAddr,
@@ -251,14 +246,14 @@ type Ready = std::sync::mpsc::SyncSender<Result<Up, CannotStart>>;
 async fn live((options, ports): (Options, Option<Ports>), stop: CancellationToken, ready: Ready) -> Ended {
     // A reactor thread runs connections and a share of the networks.
     let arbiters: Vec<actix::Arbiter> = (0..options.config.threads()).map(|_| actix::Arbiter::new()).collect();
-    // HTTP has one of its own, so that scrapes and bulk do not disturb connections.
+    // HTTP has a thread of its own, so that scrapes and bulk do not disturb connections.
     let http_arbiter = actix::Arbiter::new();
     let http_thread = Reactor::from(http_arbiter.handle());
     let store = Arc::clone(&options.store);
     let shutdown = Duration::from_secs(options.config.server.shutdown_seconds);
     let mut reactors: Vec<_> = arbiters.iter().map(|arbiter| Reactor::from(arbiter.handle())).collect();
     let asked = stop;
-    // The server may stop itself; that is not to be asked to.
+    // The server may stop itself, which must be told from being asked to.
     let stop = asked.child_token();
     let brought_up = tokio::select! {
         biased;
@@ -270,7 +265,7 @@ async fn live((options, ports): (Options, Option<Ports>), stop: CancellationToke
     };
     let ended = match brought_up {
         Err(cannot) => {
-            // Nobody waits any more only if the caller died.
+            // The receiver is gone only if the caller died.
             let _ = ready.send(Err(cannot.clone()));
             Ended::Failed(cannot.problem)
         }
@@ -280,7 +275,7 @@ async fn live((options, ports): (Options, Option<Ports>), stop: CancellationToke
             let _ =
                 ready.send(Ok(Up { tcp, http, reactors, http_thread, writes_anew: keeper.writes_anew.subscribe() }));
             let ended = keeper.keep(&stop).await;
-            // Whoever speaks to the supervisor hears of it, whatever it ends of.
+            // Whatever the reason for the end, the tasks that report to the supervisor hear of it.
             asked.cancel();
             take_down(&server, &mut keeper, &stop, shutdown).await;
             match ended {
@@ -319,7 +314,7 @@ async fn bring_up(
         seat: Seat::default(),
         steward: Steward::default(),
         store: info.kind,
-        // The server may outlive its store, which ends with whoever serves it.
+        // Weak, because the server may outlive its store.
         durability: Durability(Box::new({
             let (store, first) = (Arc::downgrade(&store), info.durability);
             move || store.upgrade().map_or_else(|| first.clone(), |store| store.info().durability)
@@ -340,6 +335,7 @@ async fn bring_up(
         sessions: AtomicU64::new(0),
         fairness: Default::default(),
     });
+    begin_at_zero(&server.metrics);
     let present = Arc::downgrade(&server);
     let present = Box::new(move || present.upgrade()?.seat.role().actors().cloned());
     figures::watch(&server.metrics, present, config.metrics.networks_max);
@@ -355,7 +351,7 @@ async fn bring_up(
     match open(&server, &mut keeper, (card, &config), networks, (tcp, http), &http_thread).await {
         Ok((tcp, http)) => Ok((server, keeper, tcp, http)),
         Err(cannot) => {
-            // Whoever else may own the register need not wait for the end of a lease.
+            // Another owner need not wait for the lease to run out.
             server.stop.cancel();
             keeper.lay_down(Duration::from_secs(config.server.shutdown_seconds)).await;
             keeper.end().await;
@@ -364,7 +360,7 @@ async fn bring_up(
     }
 }
 
-/// Makes what the network file has, and listens.
+/// Makes the networks of the network file, and listens.
 async fn open(
     server: &Arc<Server>,
     keeper: &mut Keeper,
@@ -386,7 +382,7 @@ async fn open(
     Ok((tcp_at, http_at))
 }
 
-/// Accepts and reads nothing more, answers what was read, gives the register up, and only then waits for sockets.
+/// Stops accepting and reading, answers what was read, gives the register up, and only then waits for sockets.
 async fn take_down(server: &Arc<Server>, keeper: &mut Keeper, stop: &CancellationToken, bound: Duration) {
     let begun = Instant::now();
     stop.cancel();

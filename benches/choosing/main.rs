@@ -224,8 +224,9 @@ fn a_million(cidr: &str) -> Vec<Range> {
     taken.into_iter().map(Range::single).collect()
 }
 
-/// Wishes with filters. Ninety-nine subnets of IPv4, of four zones, and one of IPv6 in a zone of its own: the last, and the only one that a wish for
-/// either admits. Or a hundred, alternately of both families and of two zones, of which the last two alone have room.
+/// Wishes with filters. Ninety-nine subnets of IPv4, of four zones, and one of IPv6 in a zone of its own: the last, and the only
+/// one that a wish for either admits. Or a hundred, alternately of both families and of two zones, of which the last two alone
+/// have room.
 fn filters(tally: &mut Tally) {
     const ZONES: [&str; 4] = ["eu-1a", "eu-1b", "eu-1c", "eu-1d"];
     let v4 = |at: usize| format!("10.0.{at}.0/24").parse::<Cidr>().expect("a prefix");

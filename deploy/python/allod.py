@@ -347,5 +347,5 @@ class Client:
 def _address(text):
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit():
-        raise ValueError(f"`{text}` is no address of a server: that is a host and a port, as 127.0.0.1:7400")
+        raise ValueError(f"`{text}` is not the address of a server: that is a host and a port, for example 127.0.0.1:7400")
     return host.strip("[]"), int(port)

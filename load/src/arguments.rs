@@ -1,7 +1,6 @@
-//! What can be typed.
+//! The arguments of the command line.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,19 +15,19 @@ use crate::scenario::{Name, Record, Settings};
 use crate::session::Listing;
 use crate::target::{Store, TargetArguments};
 
-/// Characters of what the names of networks begin with.
+/// The longest prefix of network names, in characters.
 const NETWORK_PREFIX_MAX: usize = 64;
-/// What a server takes.
+/// Limits of the server itself.
 const WAIT_SECONDS_MAX: u64 = allod::limits::WAIT_SECONDS_MAX;
 const INSTANCES_MAX: i64 = allod::limits::INSTANCES_MAX as i64;
-/// Time of a run, unless said otherwise.
+/// Length of a run by default.
 const SECONDS_DEFAULT: f64 = 3.0;
 
 /// Load for an allod server: throughput, latency percentiles, and an audit of every address handed out.
 ///
 /// Ends with 0, with 1 if the server was found to be wrong (an address handed out twice, an answer that does not
 /// fit, a count or a listing that differs), and with 2 if the run could not be made, which is also said of one that was
-/// refused nearly everything. Ctrl-C and SIGTERM end a run early with what it has found, and the code is 130 or 143.
+/// refused nearly everything. Ctrl-C, SIGTERM and SIGHUP end a run early with what it has found, and the code is 130, 143 or 129.
 #[derive(Parser)]
 #[command(version)]
 pub struct Arguments {
@@ -258,7 +257,7 @@ pub struct ReportArguments {
     pub output: PathBuf,
 }
 
-/// What a name of a network may begin with; the measured path writes it into requests as it is.
+/// Checks a prefix of network names: the measured path writes the names into requests unescaped.
 fn network_prefix(text: &str) -> Result<String, String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
     match text.len() {
@@ -275,11 +274,11 @@ fn fewer_and_more(text: &str) -> Result<(u64, u64), String> {
 }
 
 impl ShapeArguments {
-    /// The shape of a run against these servers.
+    /// The shape of a run; its servers are filled in later.
     ///
     /// # Errors
-    /// A time or a rate is none.
-    pub fn shape(&self, servers: Vec<SocketAddr>, seed: u32) -> io::Result<Shape> {
+    /// The time or the rate is out of range.
+    pub fn shape(&self, seed: u32) -> io::Result<Shape> {
         let refused = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
         let duration =
             |seconds| Duration::try_from_secs_f64(seconds).map_err(|error| refused(format!("{seconds} s: {error}")));
@@ -298,21 +297,29 @@ impl ShapeArguments {
             None => None,
         };
         let (connections, depth) = (usize::from(self.connections), usize::from(self.depth));
+        // In an open loop requests arrive whatever is under way.
+        let lanes = connections * depth;
+        if let (Some(count), None) = (self.requests.filter(|count| *count < lanes as u64), rate)
+            && self.warmup > 0.0
+        {
+            return Err(refused(format!(
+                "--requests {count} with --warmup: when measuring begins, a request is under way on each of {connections} \
+                 connections x {depth}, and these are the first that are measured. Say at least {lanes}, or fewer --connections, \
+                 or a smaller --depth, or leave --warmup out"
+            )));
+        }
         Ok(Shape {
-            servers,
-            connections,
-            depth,
             warmup: duration(self.warmup)?,
-            stop,
             rate,
             seed,
             patience: Duration::from_secs(self.patience),
+            ..Shape::closed(connections, depth, stop)
         })
     }
 }
 
 impl RunArguments {
-    /// What the scenario is told; `fill_level` is one of those that were typed.
+    /// The settings of the scenario; `fill_level` is one of the levels that were given.
     pub fn settings(&self, lanes: usize, seed: u32, fill_level: Option<f64>) -> Settings {
         Settings {
             lanes,

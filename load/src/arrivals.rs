@@ -1,7 +1,7 @@
-//! When requests arrive in an open loop: by a clock of their own, whatever the server does.
+//! When requests arrive in an open loop: on a schedule of their own, however fast the server answers.
 //!
-//! Latency is counted from the arrival, not from the moment at which a lane was free to send: a server that stops for a
-//! second delays everybody who arrives in that second, and all of them are counted.
+//! Latency counts from the arrival, not from the moment at which a lane was free to send. A server that stalls for a second
+//! delays every request that arrives in that second, and all these delays are counted.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ pub enum Spread {
     Even,
 }
 
-/// A rate, and its spread.
+/// A rate, and how its arrivals are spread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     pub per_second: f64,
     pub spread: Spread,
 }
 
-/// The moments at which requests arrive, from the beginning of a run.
+/// The times at which requests arrive, counted from the beginning of a run.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
     rate: Rate,
@@ -42,19 +42,19 @@ impl Arrivals {
         self.next
     }
 
-    /// It has been sent; the one behind it is the next.
+    /// Moves on to the arrival after the next one.
     pub fn advance(&mut self) {
         let mean = 1.0 / self.rate.per_second;
         let gap = match self.rate.spread {
             Spread::Even => mean,
             Spread::Poisson => -mean * self.chance.fraction().ln(),
         };
-        // A gap that is no duration (a rate next to nothing) never comes.
+        // At a rate close to zero the gap is not a valid duration: that arrival never comes.
         self.next = self.next.saturating_add(Duration::try_from_secs_f64(gap).unwrap_or(Duration::MAX));
     }
 }
 
-/// Numbers without a pattern, the same for the same seed (splitmix64).
+/// Pseudo-random numbers (splitmix64); the same seed gives the same sequence.
 #[derive(Debug, Clone)]
 pub struct Chance(u64);
 
@@ -71,12 +71,12 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Above zero, at most one.
+    /// A fraction above zero and at most one.
     pub fn fraction(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Below this, which is above zero.
+    /// A number below `bound`, which must be above zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

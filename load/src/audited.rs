@@ -1,4 +1,4 @@
-//! A scenario under audit, as the driver sees it.
+//! A scenario under audit, in the form that the driver expects.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::refusal::{Refusal, Refusals};
 use crate::scan::{self, Answer, Said};
 use crate::scenario::{Desk, Scenario};
 
-/// The scenario, and what it learned.
+/// A scenario, its auditor, and what was counted.
 pub struct Audited {
     pub scenario: Box<dyn Scenario>,
     pub audit: Auditor,
@@ -18,23 +18,31 @@ pub struct Audited {
     pub capacity: u128,
     /// Addresses that were held before the run.
     pub held_before: u128,
-    /// What was refused in the measured time, and before it.
+    /// Refusals during the measured time, and before it.
     pub refused: Refusals,
     pub refused_before: Refusals,
-    /// Answers of the measured time that said the owner had its address before.
+    /// Answers in the measured time which said that the owner had its address already.
     pub existed: u64,
-    /// Requests without an answer, also before measuring.
+    /// Requests without an answer, including those before measuring.
     pub lost: u64,
 }
 
 impl Audited {
-    /// Nothing was asked yet.
-    pub fn new(scenario: Box<dyn Scenario>, audit: Auditor, capacity: u128, held_before: u128) -> Self {
-        let (refused, refused_before) = (Refusals::default(), Refusals::default());
-        Self { scenario, audit, capacity, held_before, refused, refused_before, existed: 0, lost: 0 }
+    /// An audited scenario that has asked nothing yet.
+    pub fn new(scenario: Box<dyn Scenario>, audit: Auditor) -> Self {
+        Self {
+            scenario,
+            audit,
+            capacity: 0,
+            held_before: 0,
+            refused: Refusals::default(),
+            refused_before: Refusals::default(),
+            existed: 0,
+            lost: 0,
+        }
     }
 
-    /// What was asked until now came before.
+    /// Moves the refusals so far to `refused_before`, and counts `existed` from zero.
     pub fn measuring_begins(&mut self) {
         for (kind, count) in std::mem::take(&mut self.refused).counts {
             *self.refused_before.counts.entry(kind).or_default() += count;
@@ -91,7 +99,7 @@ impl Workload for Audited {
     }
 
     fn unexpected(&mut self, line: &[u8], server: SocketAddr) -> bool {
-        // What has the id of a request answers one, be it a refusal; the others are said of the connection.
+        // A line with the id of a request is an answer, even if it is a refusal. Any other line is about the connection.
         let is_answer = scan::answer(line).is_some() || Refusal::read(line).breaks().is_some();
         if is_answer {
             let line = String::from_utf8_lossy(&line[..line.len().min(200)]);
@@ -103,7 +111,8 @@ impl Workload for Audited {
     }
 
     fn outside(&self) -> Outside {
-        let held = (self.held_before + self.audit.held_or_leaving()).saturating_sub(self.audit.taken_over);
+        let held = (self.held_before + self.audit.held_or_leaving())
+            .saturating_sub(self.audit.taken_over + self.audit.come_free);
         Outside { held, capacity: self.capacity, faults: self.audit.faults.total(), waiting: 0 }
     }
 }

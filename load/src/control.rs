@@ -1,4 +1,4 @@
-//! Calls outside the measured path: networks are made, counted and removed, one request at a time, by the client library.
+//! Calls outside the measured path: the client library creates, counts and removes networks, one request at a time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::interrupt;
+use crate::scenario::NetworkPlan;
 
-/// Longest wait for one answer, with all that it tries.
+/// The longest wait for one answer, including all attempts.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Counts of a network.
@@ -19,57 +20,51 @@ pub struct Usage {
     pub held: u128,
     /// Addresses that can be held.
     pub capacity: u128,
-    /// What holds them: a block is one.
+    /// Reservations that hold these addresses; a block is one reservation.
     pub reservations: u64,
 }
 
-/// One client, one request at a time.
+/// A client that makes one request at a time.
 pub struct Control {
     runtime: Runtime,
     client: Client,
-    /// So many signals do not end its calls.
+    /// The number of signals that its calls survive.
     signals: u32,
 }
 
 impl Control {
-    /// Connects to the first that answers.
+    /// Connects to the first server that answers.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No server answers.
     pub fn connect(servers: &[SocketAddr]) -> io::Result<Self> {
-        let mut control = Self::unconnected(servers, ANSWER_WAIT_MAX)?;
+        let mut control = Self::with(servers, ANSWER_WAIT_MAX, true)?;
         control.call("server.ping", &json!({}))?;
         Ok(control)
     }
 
-    /// A client of these servers, which connects with its first call.
+    /// A client for the calls at the end of a run that was cut off. Each call is sent once and must be answered within
+    /// `timeout`. The client connects at its first call, and survives one signal; the next signal ends its calls.
     ///
     /// # Errors
     /// The system has no descriptors left.
-    pub fn unconnected(servers: &[SocketAddr], timeout: Duration) -> io::Result<Self> {
-        Self::with(servers, Options { timeout, ..Options::default() })
+    pub fn of_the_end(servers: &[SocketAddr], timeout: Duration) -> io::Result<Self> {
+        let mut control = Self::with(servers, timeout.min(ANSWER_WAIT_MAX), false)?;
+        control.tolerate_a_signal();
+        Ok(control)
     }
 
-    fn with(servers: &[SocketAddr], options: Options) -> io::Result<Self> {
+    fn with(servers: &[SocketAddr], timeout: Duration, asks_again: bool) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let timeout = options.timeout.min(ANSWER_WAIT_MAX);
-        let options = Options { timeout, wait_for_server: false, ..options };
+        let options = Options { timeout, asks_again, wait_for_server: false, ..Options::default() };
         let client = Client::new(servers.iter().map(SocketAddr::to_string), options);
         Ok(Self { runtime, client, signals: 0 })
     }
 
-    /// A client for what is asked at the end of a run that was cut off: within this time, and each thing once.
+    /// Calls a method and waits for the result.
     ///
     /// # Errors
-    /// As of [`Control::unconnected`].
-    pub fn of_the_end(servers: &[SocketAddr], timeout: Duration) -> io::Result<Self> {
-        Self::with(servers, Options { timeout, asks_again: false, ..Options::default() })
-    }
-
-    /// Calls and waits for the result.
-    ///
-    /// # Errors
-    /// The server was lost, or it refused, and the message names the method and what it said; or a signal came.
+    /// The server was lost, or it refused; then the message names the method and the refusal. Or a signal came.
     pub fn call(&mut self, method: &str, params: &Value) -> io::Result<Value> {
         interrupt::check(self.signals)?;
         let params = params.as_object().cloned().unwrap_or_default();
@@ -83,27 +78,23 @@ impl Control {
         answer?.map_err(|error| io::Error::other(format!("{method}: {error}")))
     }
 
-    /// Goes on calling though a signal came; the next one ends that, too.
+    /// Lets calls go on although a signal came; the next signal ends them.
     pub fn tolerate_a_signal(&mut self) {
         self.signals = 1;
     }
 
-    /// Makes a network with one subnet in a realm of its own, or finds it there: true, it was made.
+    /// Creates the network unless it exists. True: it was created.
     ///
     /// # Errors
     /// As [`Control::call`].
-    pub fn create_network(&mut self, name: &str, cidr: &str, policy: &str) -> io::Result<bool> {
-        let params = json!({
-            "name": name, "realm": name, "policy": policy, "subnets": [{"cidr": cidr}],
-            "description": "made by allod-load", "if_absent": true,
-        });
-        self.call("network.create", &params).map(|made| made["created"] != false)
+    pub fn create_network(&mut self, network: &NetworkPlan) -> io::Result<bool> {
+        self.call("network.create", &network.params()).map(|made| made["created"] != false)
     }
 
-    /// Counts of the network's addresses: held, and those that can be held.
+    /// The network's counts: addresses held, addresses that can be held, and reservations.
     ///
     /// # Errors
-    /// As [`Control::call`], or the answer has no such counts.
+    /// As [`Control::call`], or the answer lacks such a count.
     pub fn usage(&mut self, name: &str) -> io::Result<Usage> {
         let usage = self.call("network.usage", &json!({"network": name}))?;
         let count = |member: &str| {

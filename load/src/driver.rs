@@ -1,19 +1,24 @@
-//! Drives requests over many connections, by one thread and epoll, in a closed or an open loop.
+//! Drives requests over many connections from one thread with epoll, in a closed or an open loop.
 //!
-//! A *lane* is one outstanding request of one connection; the request's id is its number and its turn. In the closed loop a lane asks
-//! again as soon as its answer is read, and latency runs from the moment the request is put into its connection's buffer:
-//! a slow server is asked less often. In the open loop requests arrive by a clock of their own; each takes the lane that
-//! is free for the longest time, waits where none is, and its latency runs from its arrival. What arrived before the end
-//! is sent and counted, also when the server is behind.
+//! A *lane* is one outstanding request of one connection. The id of a request combines the number of its lane with a turn.
+//! In the closed loop a lane asks again as soon as its answer is read, and latency runs from the moment at which the request
+//! is put into the buffer of its connection: a slow server is asked less often. In the open loop requests arrive on a
+//! schedule of their own. Each takes the lane that has been free for the longest time, or waits until one is free, and its
+//! latency runs from its arrival. Every request that arrived before the end is sent and counted, even if the server is
+//! behind.
 //!
-//! The requests of one readiness event leave in one write.
+//! All requests that one readiness event causes leave in one write.
 //!
-//! `open_loop` sends what arrived, and `ending` gives up what is not answered any more. A `Workload` says what the lanes ask and judges the answers; `meter` counts; `arrivals` has the clock.
+//! `open_loop` sends the requests that have arrived, and `ending` takes what was received before a run was cut off, and gives
+//! up the requests that will not be answered. A `Workload`
+//! chooses the requests of the lanes and judges the answers; `meter` counts them; `arrivals` has the schedule.
 
 mod connection;
 mod ending;
 mod open_loop;
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -33,48 +38,51 @@ use crate::meter::{Kind, Meter, Outside};
 use crate::scan::{self, Answer};
 use connection::Connection;
 
-/// Bytes of one read. An answer is 100 to 600 bytes, a connection has at most its depth of them waiting.
+/// Bytes of one read. An answer has 100 to 600 bytes, and a connection has at most `depth` answers waiting.
 const READ_BYTES: usize = 64 << 10;
-/// Ids of a lane before they begin again: an answer that comes twice is not taken for that of the lane's next request.
+/// The number of ids of a lane, which are used in turn: a duplicate of an answer is not mistaken for the answer to the
+/// lane's next request.
 const TURNS: usize = 4;
-/// How long what was asked before a signal may still be answered.
+/// After a signal: how long the driver still waits for the answers to outstanding requests.
 const SIGNAL_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Longest sleep without an event.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What the lanes ask, and what becomes of the answers. Times are since the beginning of the run.
+/// Chooses the requests of the lanes and takes the answers. Times count from the beginning of the run.
 pub trait Workload {
-    /// Answers come in the order of their requests, and carry no id.
+    /// True if answers come in the order of their requests and carry no id.
     const IN_ORDER: bool = false;
 
-    /// Appends the next request of this lane, with this id and its line end; none if the lane has nothing more to ask.
+    /// Appends the next request of this lane, with this id and a line end. None: the lane has nothing more to ask.
     fn request(&mut self, lane: usize, id: usize, now: Duration, out: &mut Vec<u8>) -> Option<Kind>;
 
-    /// Takes the answer to what the lane asked last; `counts`: it belongs to the measured time. False: it was refused.
+    /// Takes the answer to the lane's latest request. `counts` says whether it belongs to the measured time. False: the
+    /// request was refused.
     fn answer(&mut self, lane: usize, now: Duration, answer: &Answer<'_>, counts: bool) -> bool;
 
-    /// What the lane asked last will not be answered any more.
+    /// Learns that the lane's latest request will never be answered.
     fn lost(&mut self, lane: usize, now: Duration, lost: &Lost) {
         let _ = (lane, now, lost);
     }
 
-    /// A line that answers nothing that was asked. False: it is no answer, but what a server says of the connection.
+    /// Takes a line that answers no open request. False: it is not an answer, but a message of the server about the
+    /// connection.
     fn unexpected(&mut self, line: &[u8], server: SocketAddr) -> bool {
         let _ = (line, server);
         true
     }
 
-    /// Reads a line; `oldest` is the id whose answer is due where they come in order.
+    /// Parses a line. If answers come in order, `oldest` is the id of the request that is due.
     fn read<'a>(&self, line: &'a [u8], oldest: usize) -> Option<Answer<'a>> {
         let _ = oldest;
         scan::answer(line)
     }
 
-    /// What the end of a window is noted with.
+    /// The counts that are recorded at the end of a window.
     fn outside(&self) -> Outside;
 }
 
-/// A lane's request: what it is, and from when on its latency counts.
+/// The request of a lane: its kind, and the time from which its latency counts.
 type Started = Option<(Kind, Duration)>;
 
 struct Run<'a, W> {
@@ -83,27 +91,27 @@ struct Run<'a, W> {
     poll: OwnedFd,
     connections: Vec<Connection>,
     started: Vec<Started>,
-    /// Of each lane, the turn of its latest request.
+    /// For each lane, the turn of its latest request.
     turns: Vec<usize>,
     outstanding: usize,
-    /// When something was last sent or answered.
+    /// When anything was last sent or answered.
     progress: Duration,
     /// Requests put into buffers since measuring began.
     sent: u64,
     begun: Instant,
     measuring_since: Option<Duration>,
-    /// Of an open loop: when the next request arrives, and lanes without one, the longest free first.
+    /// In an open loop: the schedule of arrivals, and the lanes without a request, the longest free first.
     arrivals: Option<Arrivals>,
     free: VecDeque<usize>,
-    /// Of an open loop with a number of requests: so many have arrived since measuring began.
+    /// In an open loop with a number of requests: how many have arrived since measuring began.
     arrived: u64,
     last_answer: Duration,
     measured: Measured,
 }
 
-/// Drives the workload over new connections until it is to stop, and waits for the last answers.
+/// Drives the workload over new connections until its stop, and waits for the last answers.
 ///
-/// Ends before its time by a signal, and where a connection is lost; what was measured until then says so.
+/// A signal or a lost connection ends the run early; the result then says so.
 ///
 /// # Errors
 /// A connection cannot be made.
@@ -141,6 +149,7 @@ impl<W: Workload> Run<'_, W> {
     fn drive(mut self) -> Measured {
         if let Err(error) = self.go() {
             self.measured.cut_off = Some(error.to_string());
+            self.take_received();
         } else if let Some(signal) = interrupt::signal() {
             self.measured.cut_off = Some(format!("ended by {}", signal.name()));
         }
@@ -160,7 +169,7 @@ impl<W: Workload> Run<'_, W> {
         self.measured
     }
 
-    /// Asks and takes answers until it is over, or nothing is answered any more.
+    /// Sends requests and takes answers until the run is over, or until nothing has been answered for too long.
     fn go(&mut self) -> io::Result<()> {
         self.begin()?;
         let mut events = Vec::with_capacity(self.connections.len().max(1));
@@ -200,10 +209,10 @@ impl<W: Workload> Run<'_, W> {
         }
     }
 
-    /// In a closed loop every lane asks; in an open one every lane is free.
+    /// In a closed loop every lane sends its first request; in an open loop every lane becomes free.
     fn begin(&mut self) -> io::Result<()> {
         if self.arrivals.is_some() {
-            // Neighbours in time go over different connections.
+            // Consecutive requests go over different connections.
             let depth = self.shape.depth;
             self.free = (0..depth).flat_map(|at| (0..self.shape.connections).map(move |c| c * depth + at)).collect();
             return Ok(());
@@ -218,14 +227,14 @@ impl<W: Workload> Run<'_, W> {
         Ok(())
     }
 
-    /// Until something arrives, but no longer than a tick.
+    /// The time until the next arrival, at most one tick.
     fn sleep(&self) -> Timespec {
         let due = self.arrivals.as_ref().filter(|_| !self.free.is_empty()).map(Arrivals::next);
         let wait = due.map_or(TICK, |due| due.saturating_sub(self.begun.elapsed()).min(TICK));
         Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) }
     }
 
-    /// No lane had anything to ask.
+    /// True if no lane had anything to send.
     fn is_idle(&self) -> bool {
         self.connections.iter().all(|connection| connection.outbox.is_empty())
     }
@@ -257,7 +266,7 @@ impl<W: Workload> Run<'_, W> {
     }
 
     fn stopping(&self, now: Duration) -> bool {
-        if interrupt::signal().is_some() {
+        if self.measured.cut_off.is_some() || interrupt::signal().is_some() {
             return true;
         }
         let Some(since) = self.measuring_since else { return false };
@@ -276,12 +285,13 @@ impl<W: Workload> Run<'_, W> {
         end.is_some_and(|end| now > end)
     }
 
-    /// In a closed loop everything that is answered in the measured time counts, in an open one what arrived in it.
+    /// In a closed loop every answer during the measured time counts. In an open loop a request counts if it arrived in that
+    /// time.
     fn counts(&self, from: Duration) -> bool {
         self.measuring_since.is_some_and(|since| self.arrivals.is_none() || from >= since)
     }
 
-    /// Puts the lane's next request into its connection's buffer; its latency counts from `from` on.
+    /// Puts the lane's next request into the buffer of its connection; its latency counts from `from`.
     fn send(&mut self, lane: usize, from: Duration, now: Duration) -> bool {
         if self.arrivals.is_none() && self.stopping(now) {
             return false;
@@ -302,17 +312,22 @@ impl<W: Workload> Run<'_, W> {
         true
     }
 
-    /// Reads what is there, gives each answer to its lane, and writes what the lanes ask next.
+    /// Reads the available bytes, gives each answer to its lane, and writes the lanes' next requests.
     fn ready(&mut self, number: usize, buffer: &mut [u8]) -> io::Result<()> {
-        let read = match self.connections[number].stream.read(buffer) {
+        match self.connections[number].stream.read(buffer) {
             Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed a connection")),
-            Ok(read) => read,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+            Ok(read) => self.received(number, &buffer[..read]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
-        };
-        self.measured.bytes_received += read as u64;
+        }
+        self.flush(number)
+    }
+
+    /// Gives each answer among these bytes to its lane.
+    fn received(&mut self, number: usize, bytes: &[u8]) {
+        self.measured.bytes_received += bytes.len() as u64;
         let now = self.begun.elapsed();
-        let mut rest = &buffer[..read];
+        let mut rest = bytes;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let (line, after) = (&rest[..end], &rest[end + 1..]);
             let begun = std::mem::take(&mut self.connections[number].inbox);
@@ -324,10 +339,9 @@ impl<W: Workload> Run<'_, W> {
             rest = after;
         }
         self.connections[number].inbox.extend_from_slice(rest);
-        self.flush(number)
     }
 
-    /// One answer line.
+    /// Takes one answer line.
     fn take(&mut self, number: usize, line: &[u8], now: Duration) {
         let lanes = number * self.shape.depth..(number + 1) * self.shape.depth;
         let due = if W::IN_ORDER { self.connections[number].due.pop_front() } else { None };
@@ -342,7 +356,7 @@ impl<W: Workload> Run<'_, W> {
             return self.unexpected(number, line);
         };
         let lane = answer.id / TURNS;
-        // Not the moment of the wake: that may be the one at which measuring began.
+        // `now` is the time of this read, not of the wake-up, which may be the moment at which measuring began.
         self.last_answer = now;
         self.outstanding -= 1;
         let counts = self.counts(from);
@@ -368,7 +382,7 @@ impl<W: Workload> Run<'_, W> {
         }
     }
 
-    /// Writes the buffer; what does not fit waits for writability.
+    /// Writes the buffer; the rest waits until the socket is writable.
     fn flush(&mut self, number: usize) -> io::Result<()> {
         let connection = &mut self.connections[number];
         self.measured.bytes_sent += connection.write()?;

@@ -1,7 +1,7 @@
-//! What the machine can do at best: a server that parses each request and serialises an answer, and nothing else.
+//! The ceiling of this machine: a server that only parses each request and serialises an answer.
 //!
-//! It counts addresses up in place of allocating, so that the same client with the same audit drives it. Built like
-//! the real server's edge: tokio, one thread, serde_json, one write for the answers of one read.
+//! It counts addresses up instead of allocating them, so that the same client with the same audit can drive it. It is built
+//! like the edge of the real server: tokio, one thread, serde_json, one write for the answers to one read.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ use crate::meter::Meter;
 use crate::report::Report;
 use crate::scenario::{Name, Scenario, Settings};
 
-/// A request as far as `ip.allocate` goes. Borrowed, as a server would.
+/// The members of an `ip.allocate` request. They are borrowed, as in the real server.
 #[derive(Deserialize)]
 struct Request<'a> {
     #[serde(rename = "jsonrpc")]
@@ -40,7 +40,7 @@ struct Params<'a> {
     brief: bool,
 }
 
-/// An answer of the size that a server gives.
+/// An answer of the size of a real one.
 #[derive(Serialize)]
 struct Response<'a> {
     jsonrpc: &'static str,
@@ -60,18 +60,18 @@ struct Reservation<'a> {
     created: bool,
 }
 
-/// The scenario, with nothing to hold the answers against: this server has no networks, and counts up.
+/// The scenario with an audit that has no ground to check answers against: this server has no networks.
 fn audited(scenario: Box<dyn Scenario>, lanes: usize) -> Audited {
     let mut audit = Auditor::new(lanes, 1, 0);
     let everything = json!({"cidr": "0.0.0.0/0", "pools": [{"range": "0.0.0.0/0", "kind": "dynamic"}]});
     audit.add("load-00", Ground::read(&json!({"subnets": [everything]})), Duration::ZERO, false);
-    Audited::new(scenario, audit, u128::from(u32::MAX), 0)
+    Audited { capacity: u128::from(u32::MAX), ..Audited::new(scenario, audit) }
 }
 
-/// Drives it with allocations.
+/// Drives the echo server with allocations.
 ///
 /// # Errors
-/// It cannot be started or driven.
+/// The server cannot be started or driven.
 pub fn measure(shape: Shape, brief: bool) -> io::Result<Report> {
     let shape = Shape { servers: vec![start()?], ..shape };
     let settings = Settings { lanes: shape.lanes(), brief, ..Settings::default() };
@@ -79,15 +79,15 @@ pub fn measure(shape: Shape, brief: bool) -> io::Result<Report> {
     let measured = driver::run(&shape, &mut audited, Meter::new(shape.expected(), None))?.whole()?;
     let mut report = Report::measured("echo", "nothing but JSON", &shape, 1, &measured).audited(&audited);
     report.judge();
-    // It counts up and holds nothing, so that nothing was handed out twice says nothing.
+    // The server counts up and holds nothing: that no address was handed out twice proves nothing here.
     report.checked = 0;
     Ok(report)
 }
 
-/// Serves in a thread of its own until the process ends; answers where it listens.
+/// Serves in a thread of its own until the process ends, and returns the address on which it listens.
 ///
 /// # Errors
-/// No port or no thread can be had.
+/// There is no free port, or no thread can be started.
 fn start() -> io::Result<SocketAddr> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
@@ -97,13 +97,13 @@ fn start() -> io::Result<SocketAddr> {
 }
 
 async fn accept(listener: TcpListener) {
-    // First address 10.0.0.1.
+    // The first address is 10.0.0.1.
     let next = Arc::new(AtomicU32::new(0x0a00_0001));
     while let Ok((stream, _)) = listener.accept().await {
         let next = Arc::clone(&next);
         tokio::spawn(async move {
             if let Err(error) = serve(stream, &next).await {
-                eprintln!("allod-load: echo: {error}");
+                say!("allod-load: echo: {error}");
             }
         });
     }

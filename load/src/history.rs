@@ -1,12 +1,14 @@
 //! How long a page of `events.history` takes over a long history.
 //!
-//! Fills a register with many events of many networks: lanes that allocate and release, as `fill` does, each address drawn
-//! from a whole 10.0.0.0/8. At its beginning, middle and end one network, `needle`, has two events: what is looked for among
-//! all the others. Then the server is started anew, with files that no cache of the machine has, and asked.
+//! First a register is filled with many events of many networks: lanes allocate and release as in `fill`, and each address
+//! is drawn from a whole 10.0.0.0/8. At the beginning, in the middle and at the end one network, `needle`, gets two events,
+//! to be found among all the others. Then the server is restarted, with files that are in no cache of the machine, and
+//! queried.
 //!
-//! Each answer is judged: what there is of the needle is known, and has to be told, neither more nor less.
+//! Each answer is judged: the events of `needle` are known, and the answer must contain exactly these.
 //!
-//! Neighbours: `queries` has what is asked; `driver` and `scenario` make the bulk; `target` starts and ends the server.
+//! Neighbours: `queries` has the queries; `driver` and `scenario` make the bulk of the events; `target` starts and ends the
+//! server.
 
 mod queries;
 
@@ -22,21 +24,21 @@ use serde_json::{Value, json};
 
 use self::queries::{Places, Query, queries};
 use crate::control::Control;
-use crate::driver::{self, PATIENCE_DEFAULT, Shape, Stop};
+use crate::driver::{self, Measured, Shape, Stop};
 use crate::meter::Meter;
-use crate::report::{Report as Filled, Telling};
+use crate::report::{Report as Filled, Telling, median};
 use crate::scenario::{Name, Settings};
-use crate::session;
+use crate::session::Prepared;
 use crate::target::Server;
 
-/// Nothing of a history of any length is forgotten while it is measured.
+/// Large enough that the server forgets nothing while it is measured, however long the history is.
 const KEEP: (&str, &str) = ("ALLOD_HISTORY__KEEP_BYTES", "17592186044416");
-/// How long a server that was just started may take until it tells its history.
+/// How long a server that was just started may take until it answers from its history.
 const READ_UP_WITHIN: Duration = Duration::from_secs(600);
-/// Pages after which nobody turns over any more.
+/// The most pages that a query is followed for.
 const PAGES_MAX: usize = 200;
 
-/// With fewer events a network has no full page before and behind the middle.
+/// The fewest events for each network: with fewer there would be no full page before and after the middle.
 const EVENTS_A_NETWORK_MIN: u64 = 300;
 
 /// `allod-load history`.
@@ -72,25 +74,25 @@ pub struct HistoryArguments {
     json: bool,
 }
 
-/// What was measured of one query.
+/// The measurement of one query.
 #[derive(Debug, Serialize)]
 struct Row {
     query: String,
-    /// The first page, after everything that the machine kept of the files was dropped.
+    /// The first page, after all files were dropped from the machine's page cache.
     cold_ms: f64,
-    /// The first page again and again: half of them took longer.
+    /// The median of the first page when it is asked for again.
     warm_ms: f64,
-    /// The slowest of all pages that were asked for.
+    /// The slowest of all pages.
     slowest_ms: f64,
-    /// From the cold one on until the last page was there.
+    /// From the cold page until the last page.
     whole_ms: f64,
     pages: usize,
     events: usize,
-    /// What was told that is not so.
+    /// What the answer told wrongly.
     wrong: Option<String>,
 }
 
-/// All of it. Member names are stable: scripts read `--json`.
+/// The whole result. Member names are stable: scripts read `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     store: String,
@@ -99,13 +101,13 @@ struct Report {
     fill_seconds: f64,
     /// Bytes in the directory.
     directory_bytes: u64,
-    /// From the start of the server until it was ready, and until it told its history.
+    /// From the start of the server until it was ready; from then until it answered from its history.
     ready_seconds: f64,
     told_seconds: f64,
     rows: Vec<Row>,
 }
 
-/// Fills, asks, reports. True: something that was told is not so, or it took too long.
+/// Fills, asks, reports. True: an answer was wrong, or a page took too long.
 ///
 /// # Errors
 /// A server cannot be started or asked.
@@ -140,23 +142,24 @@ pub fn run(arguments: &HistoryArguments) -> io::Result<bool> {
     let place = Place { directory, redis: arguments.redis.clone() };
     let mut is_wrong = false;
     match fill_and_ask(&place, arguments, &mut is_wrong) {
-        // Who was wrong is wrong, whatever failed afterwards.
+        // A wrong answer remains the outcome, whatever failed afterwards.
         Err(error) if is_wrong => {
-            eprintln!("allod-load: {error}");
+            say!("allod-load: {error}");
             Ok(true)
         }
         outcome => outcome.map(|is_slow| is_wrong || is_slow),
     }
 }
 
-/// Fills, asks, reports; notes when the server is found to be wrong, which is told at once. True: it took too long.
+/// Fills, asks, reports. Wrong answers are reported at once and set `is_wrong`. True: a page took too long.
 fn fill_and_ask(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool) -> io::Result<bool> {
     let begun = Instant::now();
     if arguments.events > 0 {
         fill(place, arguments, is_wrong)?;
     }
     let fill_seconds = begun.elapsed().as_secs_f64();
-    // The index is written behind the commits: a server that tells its history has caught up, and leaves it to the next.
+    // The index is written after the commits. A server that answers from its history has caught up, so the next one finds a
+    // complete index.
     let (server, _) = place.start()?;
     told(&server)?;
     drop(server);
@@ -171,7 +174,7 @@ fn fill_and_ask(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool
             place.forget_cached()?;
             let row = measure(&mut control, &query, arguments.repeat)?;
             if let Some(wrong) = &row.wrong {
-                eprintln!("WRONG: {wrong}");
+                say!("WRONG: {wrong}");
                 *is_wrong = true;
             }
             rows.push(row);
@@ -193,7 +196,7 @@ fn fill_and_ask(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool
     Ok(is_slow)
 }
 
-/// Where the register is.
+/// Where the register is kept.
 struct Place {
     directory: PathBuf,
     redis: Option<String>,
@@ -226,7 +229,7 @@ impl Place {
         Ok(files)
     }
 
-    /// The machine drops what it keeps of the files in memory.
+    /// Drops the files from the page cache of the machine.
     fn forget_cached(&self) -> io::Result<()> {
         self.files()?.iter().try_for_each(|(path, _)| forget(path))
     }
@@ -235,31 +238,23 @@ impl Place {
 fn forget(path: &Path) -> io::Result<()> {
     let file = match File::open(path) {
         Ok(file) => file,
-        // It was temporary.
+        // The file was temporary.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    // Only what is on the disk can be dropped.
+    // Only pages that are on the disk can be dropped.
     file.sync_all()?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
     Ok(())
 }
 
-/// Makes the history; notes when the server was found to be wrong, which is told.
+/// Makes the history. If the server is found to be wrong, that is reported and sets `is_wrong`.
 fn fill(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool) -> io::Result<()> {
     let (server, _) = place.start()?;
     let mut control = Control::connect(&[server.address])?;
     queries::make_needle(&mut control)?;
-    let shape = Shape {
-        servers: vec![server.address],
-        connections: 32,
-        depth: 32,
-        warmup: Duration::ZERO,
-        stop: Stop::Requests((arguments.events / 2).max(1)),
-        rate: None,
-        seed: 0,
-        patience: PATIENCE_DEFAULT,
-    };
+    let half = Stop::Requests((arguments.events / 2).max(1));
+    let shape = Shape { servers: vec![server.address], ..Shape::closed(32, 32, half) };
     let settings = Settings {
         lanes: shape.lanes(),
         brief: true,
@@ -270,28 +265,41 @@ fn fill(place: &Place, arguments: &HistoryArguments, is_wrong: &mut bool) -> io:
     };
     let scenario = Name::Fill.build(&settings);
     let networks = scenario.networks();
-    let prepared = session::prepare(&mut control, scenario, &networks, shape.lanes(), shape.seed, true, &|_| ())?;
+    let mut prepared = Prepared::new(scenario, networks.len(), &shape);
+    prepared.audited.audit.nobody_else();
+    let made = prepared.make(&mut control, &networks, true, &crate::advice::Advice::default(), &|_| ());
     let mut audited = prepared.audited;
+    let report = |measured: &Measured| Filled::measured("fill", "the history", &shape, networks.len(), measured);
+    if let Err(error) = made {
+        return is_filled(&report(&Measured::nothing()).ended_by(&mut audited, error)?, is_wrong);
+    }
     audited.scenario.begin();
     for _ in 0..2 {
         queries::needle(&mut control)?;
         let measured = driver::run(&shape, &mut audited, Meter::new(None, None))?;
-        eprintln!("{} events in {:.0} s", measured.answers, measured.elapsed.as_secs_f64());
+        say!("{} events in {:.0} s", measured.answers, measured.elapsed.as_secs_f64());
         let others = audited.audit.settle();
-        let filled = Filled::measured("fill", "the history", &shape, networks.len(), &measured).audited(&audited);
-        if filled.is_faulty() && !*is_wrong {
-            eprint!("{}", filled.text());
-            *is_wrong = true;
-        }
-        measured.whole()?;
-        if let Some(others) = others {
-            return Err(io::Error::other(others));
-        }
+        let mut filled = report(&measured).audited(&audited);
+        filled.judge();
+        filled.shared_with(others);
+        is_filled(&filled, is_wrong)?;
     }
     queries::needle(&mut control)
 }
 
-/// Waits until the history is told; how long that took.
+/// Checks a part of the filling. The first time that the server is found to be wrong, that is reported and sets `is_wrong`.
+///
+/// # Errors
+/// The history could not be made.
+fn is_filled(report: &Filled, is_wrong: &mut bool) -> io::Result<()> {
+    if report.is_faulty() && !*is_wrong {
+        say!("{}", report.text().trim_end());
+        *is_wrong = true;
+    }
+    report.not_made.clone().map_or(Ok(()), |why| Err(io::Error::other(why)))
+}
+
+/// Waits until the server answers from its history, and returns how long that took.
 fn told(server: &Server) -> io::Result<Duration> {
     let (mut control, begun) = (Control::connect(&[server.address])?, Instant::now());
     while let Err(error) = control.call("events.history", &json!({"limit": 1})) {
@@ -334,8 +342,8 @@ fn measure(control: &mut Control, query: &Query, repeat: usize) -> io::Result<Ro
     Ok(Row {
         query: query.name.clone(),
         cold_ms,
-        warm_ms: warm[warm.len() / 2],
-        slowest_ms: warm[warm.len() - 1].max(slowest_ms),
+        warm_ms: median(&warm).unwrap_or(0.0),
+        slowest_ms: warm.last().copied().unwrap_or(0.0).max(slowest_ms),
         whole_ms,
         pages,
         events: told.len(),
@@ -363,7 +371,7 @@ impl Report {
         writeln!(out, "|---|---:|---:|---:|---:|---:|---:|")?;
         for row in &self.rows {
             let Row { query, cold_ms, warm_ms, slowest_ms, whole_ms, pages, events, wrong } = row;
-            // Who turns no more pages says so.
+            // A plus sign marks a query that was not followed to its last page.
             let more = if *pages < PAGES_MAX { "" } else { "+" };
             writeln!(
                 out,

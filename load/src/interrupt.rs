@@ -1,19 +1,20 @@
-//! Ctrl-C, SIGTERM, and SIGHUP where a terminal goes: noticed, and told to whoever asks. A run that is ended so says what it has found until then, and what
-//! was started for it is ended with it.
+//! Notices Ctrl-C, SIGTERM, and SIGHUP (the terminal has gone), and tells them to callers that ask. A run that is ended by a
+//! signal reports its findings so far, and ends the processes that it started.
 
 use std::io;
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal as signals};
 
-/// The first signal, as its number; 0 is none. And how many came.
+/// The number of the first signal (0: none), and how many signals came.
 static FIRST: AtomicU8 = AtomicU8::new(0);
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// How often whoever waits for something else looks whether a signal came.
-const LOOKED_EVERY: Duration = Duration::from_millis(50);
+/// How often a caller that waits for something else checks for a signal.
+pub const LOOKED_EVERY: Duration = Duration::from_millis(50);
 
 /// A signal that ends a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,7 @@ impl Signal {
     const INTERRUPT: Self = Self(2);
     const TERMINATE: Self = Self(15);
 
-    /// As people call it.
+    /// The name that people use.
     pub fn name(self) -> &'static str {
         match self {
             Self::HANGUP => "SIGHUP",
@@ -33,13 +34,13 @@ impl Signal {
         }
     }
 
-    /// The exit code of a program that was ended by it, as shells tell it.
+    /// The exit code of a program that was ended by this signal, as in a shell.
     pub fn exit_code(self) -> u8 {
         128 + self.0
     }
 }
 
-/// Notices these signals from now on, in a thread of its own.
+/// Starts to notice these signals, in a thread of its own.
 ///
 /// # Errors
 /// The system has no thread or no signal left.
@@ -57,7 +58,7 @@ pub fn watch() -> io::Result<()> {
                 Some(()) = terminations.recv() => Signal::TERMINATE,
                 else => return,
             };
-            // The first one stays.
+            // Only the first signal is kept.
             let _ = FIRST.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
             COUNT.fetch_add(1, Ordering::Relaxed);
         }
@@ -66,7 +67,7 @@ pub fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// The signal that came, if one did.
+/// The first signal, if any came.
 pub fn signal() -> Option<Signal> {
     match FIRST.load(Ordering::Relaxed) {
         0 => None,
@@ -74,10 +75,10 @@ pub fn signal() -> Option<Signal> {
     }
 }
 
-/// Goes on if no more than so many signals came.
+/// Succeeds if at most `tolerated` signals came.
 ///
 /// # Errors
-/// More came.
+/// More signals came.
 pub fn check(tolerated: u32) -> io::Result<()> {
     match signal() {
         Some(signal) if COUNT.load(Ordering::Relaxed) > tolerated => {
@@ -87,7 +88,26 @@ pub fn check(tolerated: u32) -> io::Result<()> {
     }
 }
 
-/// Waits until more than so many signals came.
+/// Waits for the end of a process, and kills it if more than `tolerated` signals come.
+///
+/// # Errors
+/// More signals came, or the system cannot tell the status.
+pub fn wait(child: &mut Child, tolerated: u32) -> io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if let Err(ended) = check(tolerated) {
+            // Both fail only if the process has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(ended);
+        }
+        std::thread::park_timeout(LOOKED_EVERY);
+    }
+}
+
+/// Waits until more than `tolerated` signals came.
 pub async fn ended(tolerated: u32) -> io::Error {
     loop {
         if let Err(ended) = check(tolerated) {

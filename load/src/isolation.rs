@@ -1,8 +1,8 @@
-//! Does one busy network slow another? The latency of network B alone, and beside a flood of network A.
+//! Does one busy network slow another? Measures the latency of network B alone, and beside a flood of network A.
 //!
-//! Two threads, so that the client's own work for the flood is not counted as the server's: the flood drives A, the
-//! other asks B one request at a time. On a machine with few cores the two clients and the server share them, and
-//! the ratio contains that; run `echo` beside it for the ceiling.
+//! Two threads are used, so that the client's own work for the flood is not counted as the server's: one floods A, the other
+//! asks B one request at a time. On a machine with few cores the two clients and the server share them, and the ratio
+//! includes that effect; run `echo` beside it for the ceiling.
 
 use std::io::{self, Write};
 use std::sync::mpsc;
@@ -10,71 +10,72 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::control::Control;
-use crate::driver::{self, Measured, PATIENCE_DEFAULT, Shape, Stop};
-use crate::meter::Meter;
+use crate::advice::Advice;
+use crate::driver::{Shape, Stop};
 use crate::report::Report;
 use crate::scenario::{Name, Settings};
-use crate::session;
+use crate::session::Session;
 use crate::target::Target;
 
-/// Network that is flooded.
+/// The network that is flooded.
 const FLOODED: &str = "load-flooded";
-/// Network that is measured.
+/// The network that is measured, and its warm-up.
 const QUIET: &str = "load-quiet";
-/// The flood runs so much longer than the measurement, half of it before.
-const FLOOD_MARGIN: Duration = Duration::from_secs(1);
+const QUIET_WARMUP: Duration = Duration::from_millis(200);
+/// How much longer the flood runs than the measurement, half of it before: each run inspects its network before it asks.
+const FLOOD_MARGIN: Duration = Duration::from_millis(1_500);
 
-/// What was asked.
+/// The parameters of the measurement.
 pub struct Isolation {
     pub target: Target,
     /// The flood.
     pub connections: usize,
     pub depth: usize,
-    /// Of each of the two measurements.
+    /// Length of each of the two measurements.
     pub seconds: u64,
     pub cidr: String,
     pub seed: u32,
 }
 
-/// Both measurements and the flood between them. One is none only where it failed and another showed that the server is wrong.
+/// Both measurements, and the flood beside the second. `beside` and `flood` are `None` only if they failed and another run
+/// showed that the server is wrong.
 #[derive(Debug, Serialize)]
 pub struct Found {
     pub alone: Report,
     pub beside: Option<Report>,
     pub flood: Option<Report>,
-    /// p99 beside the flood, over p99 alone.
+    /// p99 beside the flood, divided by p99 alone.
     pub p99_ratio: Option<f64>,
 }
 
 impl Isolation {
-    /// Measures.
+    /// Runs both measurements.
     ///
     /// # Errors
-    /// The server cannot be reached or closes a connection, and broke no rule before.
+    /// The server cannot be reached or closes a connection, and broke no rule before that.
     pub fn run(&self) -> io::Result<Found> {
         // The quiet client keeps one address and exchanges it, so that its pool never fills.
-        let quiet = |scenario: &str, seed| {
-            let shape = self.shape(1, 1, Duration::from_secs(self.seconds), Duration::from_millis(200));
-            measure(scenario, &shape, QUIET, &self.cidr, seed)
+        let time = Duration::from_secs(self.seconds);
+        let quiet = |name: &str, seed| {
+            let closed = Shape::closed(1, 1, Stop::After(time));
+            measure(name, Shape { warmup: QUIET_WARMUP, seed, ..closed }, QUIET, &self.cidr, self.target.same())
         };
         let alone = quiet("B alone", self.seed)?;
         if alone.not_made.is_some() {
-            // Who was wrong, and has gone: there is nothing to be compared with.
+            // The server was wrong and then gone: there is nothing to compare with.
             return Ok(Found { alone, beside: None, flood: None, p99_ratio: None });
         }
         let (started, has_started) = mpsc::sync_channel(1);
-        let flood_shape =
-            self.shape(self.connections, self.depth, Duration::from_secs(self.seconds) + FLOOD_MARGIN, Duration::ZERO);
-        let (seed, cidr) = (self.seed, self.cidr.clone());
+        let closed = Shape::closed(self.connections, self.depth, Stop::After(time + FLOOD_MARGIN));
+        let (shape, cidr, target) = (Shape { seed: self.seed, ..closed }, self.cidr.clone(), self.target.same());
         let flood = std::thread::spawn(move || {
-            // The receiver is gone only if the measuring thread has failed, which it reports itself.
+            // The receiver is gone only if the measuring thread has failed, which that thread reports itself.
             let _ = started.send(());
             let _alive = started;
-            measure("flood of A", &flood_shape, FLOODED, &cidr, seed)
+            measure("flood of A", shape, FLOODED, &cidr, target)
         });
         let _ = has_started.recv();
-        // Nobody sends a second time: this waits until the flood is at full height.
+        // No second message comes: this waits until the flood is at full height.
         let _ = has_started.recv_timeout(FLOOD_MARGIN / 2);
         let beside = quiet("B beside a flood of A", self.seed.wrapping_add(1));
         let flood = flood.join().unwrap_or_else(|_| Err(io::Error::other("the flood ended in a panic")));
@@ -88,50 +89,27 @@ impl Isolation {
         {
             return Err(error);
         }
-        failed.iter().for_each(|error| eprintln!("allod-load: {error}"));
+        failed.iter().for_each(|error| say!("allod-load: {error}"));
         Ok(found)
-    }
-
-    fn shape(&self, connections: usize, depth: usize, time: Duration, warmup: Duration) -> Shape {
-        Shape {
-            servers: self.target.servers.clone(),
-            connections,
-            depth,
-            warmup,
-            stop: Stop::After(time),
-            rate: None,
-            seed: self.seed,
-            patience: PATIENCE_DEFAULT,
-        }
     }
 }
 
-/// One run of allocations and releases in one network; of one that is no measurement there is a report where a rule was broken.
-fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> io::Result<Report> {
+/// One run of allocations and releases in one network. A run that is no measurement gives a report only if a rule was
+/// broken.
+fn measure(name: &str, shape: Shape, network: &str, cidr: &str, mut target: Target) -> io::Result<Report> {
     let settings = Settings {
         lanes: shape.lanes(),
-        seed,
+        seed: shape.seed,
         brief: true,
         network_name: Some(network.to_owned()),
         cidr: Some(cidr.to_owned()),
         hold: Some(1),
         ..Settings::default()
     };
-    let scenario = Name::Fill.build(&settings);
-    let mut control = Control::connect(&shape.servers)?;
-    let networks = scenario.networks();
-    let prepared = session::prepare(&mut control, scenario, &networks, shape.lanes(), seed, true, &|_| ())?;
-    let mut audited = prepared.audited;
-    audited.scenario.begin();
-    let report = |measured: &Measured| Report::measured(name, "", shape, 1, measured);
-    let measured = match driver::run(shape, &mut audited, Meter::new(shape.expected(), None)) {
-        Ok(measured) => measured,
-        Err(error) => return report(&Measured::nothing()).ended_by(&mut audited, error),
-    };
-    let others = audited.audit.settle();
-    let mut report = report(&measured).audited(&audited);
-    report.judge();
-    report.shared_with(others);
+    // The networks cannot be chosen.
+    let advice = Advice { shared: "; measure when nobody else does", ..Advice::default() };
+    let session = Session { advice, ..Session::unattended(name, shape) };
+    let report = session.run(Name::Fill.build(&settings), &mut target)?;
     match &report.not_made {
         Some(why) if !report.is_faulty() => Err(io::Error::other(format!("{name}: {why}"))),
         _ => Ok(report),
@@ -139,17 +117,17 @@ fn measure(name: &str, shape: &Shape, network: &str, cidr: &str, seed: u32) -> i
 }
 
 impl Found {
-    /// Those that were made, in the order in which they are told.
+    /// The reports that exist, in the order in which they are printed.
     pub fn reports(&self) -> impl Iterator<Item = &Report> {
         [Some(&self.alone), self.flood.as_ref(), self.beside.as_ref()].into_iter().flatten()
     }
 
-    /// Did any of them show that the server is wrong?
+    /// Did any report show that the server is wrong?
     pub fn is_faulty(&self) -> bool {
         self.reports().any(Report::is_faulty)
     }
 
-    /// Prints it.
+    /// Prints the result.
     ///
     /// # Errors
     /// Standard output is closed.

@@ -1,6 +1,6 @@
-//! The display of a run on a terminal: rate, latencies, refusals and faults, fill.
+//! The display of a run on a terminal: rate, latencies, refusals, faults, and fill.
 //!
-//! A thread of its own draws what the meter hands over; a slow terminal misses windows and delays nobody.
+//! A thread of its own draws what the meter hands over; a slow terminal misses windows and delays nothing.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -11,9 +11,9 @@ use rustix::termios::tcgetwinsize;
 
 use crate::meter::{Display, Glance, Shown};
 
-/// Windows that the curve of the rate shows.
+/// Windows in the curve of the rate.
 const CURVE: usize = 48;
-/// Cells of the bar of the fill.
+/// Cells in the bar of the fill.
 const BAR: usize = 24;
 /// Windows that may wait to be drawn.
 const WAITING: usize = 4;
@@ -24,16 +24,16 @@ pub struct Live {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Is there somebody to look at it?
+/// Is standard error a terminal that can show the display?
 pub fn is_watched() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 impl Live {
-    /// Begins to draw on standard error.
+    /// Starts to draw on standard error.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub fn start(scenario: &str, target: &str) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
         let title = format!("{scenario}, {target}");
@@ -47,19 +47,20 @@ impl Live {
         self.sender.clone()
     }
 
-    /// Says what is being done before it is measured; nothing, when measuring begins.
+    /// Shows the current step of the preparation; an empty text when measuring begins.
     pub fn doing(&self, what: &str) {
-        // A display that is behind misses it, and shows the next.
+        // A display that is behind misses this one, and shows the next.
         let _ = self.sender.try_send(Shown::Doing(what.to_owned()));
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // It fails only where the display has ended by itself. Closing would not do: the meter has a sender too.
+        // Sending fails only if the display has ended by itself. Dropping the sender would not end it: the meter has a
+        // sender too.
         let _ = self.sender.send(Shown::Over);
         if let Some(thread) = self.thread.take() {
-            // A display that panicked has said so.
+            // A display that panicked has reported that itself.
             let _ = thread.join();
         }
     }
@@ -75,10 +76,10 @@ fn draw(title: &str, receiver: &Receiver<Shown>) {
             Ok(Shown::Window(glance)) => screen.note(glance),
             Ok(Shown::Over) | Err(_) => return,
         }
-        // A line that is broken by the terminal would be two to go back over.
+        // If the terminal wrapped a line, the cursor would have to go back over two.
         let columns = tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_col));
         let text: String = screen.text().lines().map(|line| cut(line, columns) + "\n").collect();
-        // Back to where the last drawing began, and clear from there on.
+        // Back to where the last drawing began, and clear from there.
         let back = if drawn > 0 { format!("\x1b[{drawn}A\x1b[J") } else { String::new() };
         drawn = text.lines().count();
         if write!(out, "{back}{text}").and_then(|()| out.flush()).is_err() {
@@ -87,16 +88,16 @@ fn draw(title: &str, receiver: &Receiver<Shown>) {
     }
 }
 
-/// What is shown.
+/// What the display shows.
 struct Screen {
     title: String,
-    /// What is done before it is measured.
+    /// The current step of the preparation.
     doing: String,
     rates: VecDeque<f64>,
     latest: Option<Glance>,
 }
 
-/// The line as far as it fits, where the width is known; what sets colours has none.
+/// The line, cut to the width if that is known; escape sequences for colours take no width.
 fn cut(line: &str, columns: usize) -> String {
     if columns == 0 {
         return line.to_owned();
@@ -174,7 +175,7 @@ impl Screen {
     }
 }
 
-/// A line of bars; the highest is full.
+/// A line of bars; the highest rate is a full bar.
 fn curve(rates: &VecDeque<f64>) -> String {
     let most = rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let bars = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

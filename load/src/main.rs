@@ -1,11 +1,26 @@
 //! `allod-load`: how fast a server hands out addresses, and whether it ever does so wrongly.
 //!
-//! Code map: a `session` makes networks and lets the `driver` (closed or open loop over epoll) ask what a `scenario` says;
-//! each answer is judged by the `audit`, which knows who holds what, and counted by the `meter`; `report` has the figures as
-//! lines, JSON, or a page with plots, and `live` shows them while they come. `target` starts servers, `control` makes the
-//! calls outside the measured path, `options` says which options go together, and `interrupt` notices Ctrl-C. `compare`, `echo`, `goals`, `history`, `instructions` and `isolation` are commands of
-//! their own. How to read the figures: README.md beside this.
+//! Code map: a `session` creates networks and lets the `driver` (closed or open loop over epoll) send the requests of a
+//! `scenario`. The `audit`, which knows who holds what, judges each answer, and the `meter` counts it. `report` presents the
+//! figures as lines, JSON, or a page with plots, and `live` shows them during the run. `target` starts servers, `control`
+//! makes the calls outside the measured path, `options` checks which options go together, `advice` is what runs of a command
+//! advise, and `interrupt` notices Ctrl-C. `compare`, `echo`, `goals`, `history`, `instructions` and `isolation` are commands
+//! of their own. How to read the figures: README.md beside this.
+#![warn(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "they panic where nobody reads any more; use `say` and `Telling`"
+)]
 
+/// Writes a line to standard error. It ignores errors: a reader that has gone, or a closed terminal, must not fail the run.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        let line = format!($($words)*) + "\n";
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+    }};
+}
+
+mod advice;
 mod arguments;
 mod arrivals;
 mod audit;
@@ -41,15 +56,15 @@ use driver::Shape;
 use isolation::Isolation;
 use report::document::{Document, write_file};
 use report::{Report, Telling};
-use scenario::Name;
+use scenario::{Name, Scenario};
 use session::Session;
 use target::Target;
 
 fn main() -> ExitCode {
     let command = Arguments::parse().command;
-    // Of instructions only the server's are counted.
+    // `instructions` counts only those of the server, whatever build this program is.
     if cfg!(debug_assertions) && !matches!(command, Command::Instructions(_)) {
-        eprintln!("allod-load: a debug build; its figures say nothing about speed");
+        say!("allod-load: a debug build; its figures say nothing about speed");
     }
     let outcome = interrupt::watch().and_then(|()| match command {
         Command::Run(command) => run(command.scenario, &command.arguments),
@@ -64,7 +79,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => man(&arguments).map(|()| Outcome::InOrder),
     });
     let outcome = outcome.unwrap_or_else(|error| {
-        eprintln!("allod-load: {error}");
+        say!("allod-load: {error}");
         Outcome::NotMade
     });
     match (outcome, interrupt::signal()) {
@@ -75,13 +90,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the exit code says.
+/// The outcome that the exit code reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     InOrder,
     /// The server broke a rule.
     Wrong,
-    /// The run could not be made, or not to its end.
+    /// The run could not be made, or not completed.
     NotMade,
 }
 
@@ -91,48 +106,55 @@ impl Outcome {
     }
 }
 
-/// A seed out of the clock: runs against one server should not meet each other's owners.
+/// A seed from the clock: runs against one server should not use the same owners.
 #[expect(clippy::disallowed_methods, reason = "not a time that anything is measured or decided by")]
 fn seed_of_now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos())
 }
 
+/// The session of a scenario at one fill level.
+fn session(scenario: Name, arguments: &RunArguments, shape: Shape, level: Option<f64>) -> (Session, Box<dyn Scenario>) {
+    let settings = arguments.settings(shape.lanes(), shape.seed, level);
+    let built = scenario.build(&settings);
+    let networks = built.networks();
+    let session = Session {
+        name: scenario.text(),
+        label: arguments.label.clone(),
+        settings: Some(options::told(&settings, &shape, networks.first().filter(|_| !arguments.no_create))),
+        fill_level: level,
+        attended: true,
+        shape,
+        stop_is_default: arguments.shape.requests.is_none() && arguments.shape.seconds.is_none(),
+        create: !arguments.no_create,
+        only_made: arguments.is_several(),
+        // The next level begins with empty networks.
+        delete: arguments.deletes(),
+        kill: arguments.kill,
+        listing: arguments.listing,
+        live: !arguments.quiet && live::is_watched(),
+        advice: arguments.advice(scenario),
+    };
+    (session, built)
+}
+
 /// Runs a scenario once, or once at each fill level.
 fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
     arguments.check(scenario)?;
+    let shape = arguments.shape.shape(arguments.seed.unwrap_or_else(seed_of_now))?;
+    let shape = Shape { patience: arguments.patience(), ..shape };
     let levels: Vec<Option<f64>> = match arguments.fill_level.as_slice() {
         [] => vec![None],
         levels => levels.iter().copied().map(Some).collect(),
     };
     let mut target = Target::find(&arguments.target)?;
-    let seed = arguments.seed.unwrap_or_else(seed_of_now);
     let (mut reports, mut is_whole, mut telling) = (Vec::new(), true, Telling::default());
     for (at, level) in (0u32..).zip(&levels) {
-        let seed = seed.wrapping_add(at);
-        let shape = arguments.shape.shape(target.servers.clone(), seed)?;
-        let shape = Shape { patience: arguments.patience(), ..shape };
-        let settings = arguments.settings(shape.lanes(), seed, *level);
-        let built = scenario.build(&settings);
-        let session = Session {
-            name: scenario.text(),
-            label: arguments.label.clone(),
-            settings: Some(options::told(&settings, &shape, &built.networks())),
-            fill_level: *level,
-            attended: true,
-            shape,
-            stop_is_default: arguments.shape.requests.is_none() && arguments.shape.seconds.is_none(),
-            create: !arguments.no_create,
-            only_made: arguments.is_several(),
-            // The next level begins with empty networks.
-            delete: arguments.deletes(),
-            kill: arguments.kill,
-            listing: arguments.listing,
-            live: !arguments.quiet && live::is_watched(),
-        };
+        let shape = Shape { seed: shape.seed.wrapping_add(at), ..shape.clone() };
+        let (session, built) = session(scenario, arguments, shape, *level);
         let report = match session.run(built, &mut target) {
-            // What the levels before have shown is not lost with this one.
+            // The results of the earlier levels are kept although this one failed.
             Err(error) if !reports.is_empty() => {
-                eprintln!("allod-load: {error}");
+                say!("allod-load: {error}");
                 is_whole = false;
                 break;
             }
@@ -169,7 +191,7 @@ fn run(scenario: Name, arguments: &RunArguments) -> io::Result<Outcome> {
 }
 
 fn echo(arguments: &ShapeArguments) -> io::Result<Outcome> {
-    let report = echo::measure(arguments.shape(Vec::new(), 0)?, arguments.brief)?;
+    let report = echo::measure(arguments.shape(0)?, arguments.brief)?;
     let (faulty, mut telling) = (report.is_faulty(), Telling::default());
     telling.note(report.print(arguments.json));
     telling.end(faulty)?;
@@ -199,7 +221,7 @@ fn page(arguments: &ReportArguments) -> io::Result<bool> {
     Ok(false)
 }
 
-/// `allod-load.1`, `allod-load-run.1`, ….
+/// Writes `allod-load.1`, `allod-load-run.1`, ….
 fn man(arguments: &ManArguments) -> io::Result<()> {
     std::fs::create_dir_all(&arguments.directory)?;
     clap_mangen::generate_to(Arguments::command(), &arguments.directory)

@@ -1,4 +1,4 @@
-//! What is measured while a run is driven: latencies over all, by kind of request, and window by window.
+//! The measurements of a run: latencies overall, by kind of request, and window by window.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::told;
 
-/// Longest latency that is recorded, in nanoseconds: an hour. A request may wait for capacity for a day; what took longer than
-/// an hour counts as this.
+/// The longest latency that is recorded, in nanoseconds: an hour. A request may wait for capacity for a day; anything above
+/// an hour is recorded as an hour.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
-/// Windows of a run, about; a plot has no more room.
+/// About how many windows a run has; a plot has no room for more.
 const WINDOWS: u32 = 200;
-/// Shortest window: below it a percentile is that of a handful.
+/// The shortest window: in a shorter one a percentile would come from a handful of answers.
 const WINDOW_MIN: Duration = Duration::from_millis(100);
 
-/// What a request asks, as far as its cost differs.
+/// The kind of a request, as far as its cost differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Allocate,
@@ -47,7 +47,7 @@ pub const KINDS: [Kind; 10] = [
 ];
 
 impl Kind {
-    /// As the report names it; stable.
+    /// The name in reports; stable.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Allocate => "allocate",
@@ -67,16 +67,16 @@ impl Kind {
 /// One window of a run. Member names are stable.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
-    /// Its end, from the beginning of the measurement.
+    /// The end of the window, counted from the beginning of the measurement.
     pub at_seconds: f64,
     pub seconds: f64,
     pub answers: u64,
     pub refused: u64,
-    /// None where nothing was answered, nor given up.
+    /// None if nothing was answered or given up.
     pub p50_ms: Option<f64>,
     pub p99_ms: Option<f64>,
     pub max_ms: Option<f64>,
-    /// Addresses held at its end, those whose release is under way among them, and their share of all that can be held.
+    /// Addresses held at the end of the window, including those whose release is under way, and their share of the capacity.
     pub held: u64,
     pub fill: f64,
 }
@@ -92,25 +92,25 @@ pub struct Glance {
     pub p99_ms: f64,
     pub p999_ms: f64,
     pub max_ms: f64,
-    /// Of an open loop: requests that arrived and could not be sent yet.
+    /// In an open loop: requests that arrived and could not be sent yet.
     pub waiting: u64,
 }
 
-/// What a display is told.
+/// A message to the display.
 #[derive(Debug)]
 pub enum Shown {
-    /// What is being done from now on; empty while it is measured.
+    /// The current step of the preparation; empty while measuring.
     Doing(String),
     /// A window ended.
     Window(Glance),
-    /// There is nothing more to show.
+    /// Nothing more will come.
     Over,
 }
 
-/// Where a display is told.
+/// The channel to the display.
 pub type Display = SyncSender<Shown>;
 
-/// Counts of the world outside, at the end of a window.
+/// Counts from outside the meter, at the end of a window.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outside {
     pub held: u128,
@@ -119,7 +119,7 @@ pub struct Outside {
     pub waiting: u64,
 }
 
-/// Of one kind: latencies, and how many of them are of answers.
+/// The latencies of one kind, including those of lost requests, and the number of its answers.
 pub struct OfKind {
     pub latency: Histogram<u64>,
     pub answers: u64,
@@ -142,7 +142,7 @@ pub struct Meter {
     display: Option<Display>,
 }
 
-/// An empty histogram at three digits.
+/// An empty histogram with three significant digits.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NANOS_MAX, 3).expect("the bounds are in order, and three digits are allowed")
 }
@@ -153,7 +153,7 @@ pub fn milliseconds(nanos: u64) -> f64 {
 }
 
 impl Meter {
-    /// A meter for a run of about this length, if it has one.
+    /// A meter for a run of about this length, if a length is set.
     pub fn new(expected: Option<Duration>, display: Option<Display>) -> Self {
         let window_length = (expected.unwrap_or(Duration::from_secs(60)) / WINDOWS).max(WINDOW_MIN);
         Self {
@@ -171,7 +171,7 @@ impl Meter {
         }
     }
 
-    /// An answer.
+    /// Records an answer.
     pub fn record(&mut self, kind: Kind, latency: Duration, refused: bool) {
         self.record_latency(kind, latency).answers += 1;
         self.window_answers += 1;
@@ -179,7 +179,7 @@ impl Meter {
         self.window_refused += u64::from(refused);
     }
 
-    /// A request that was given up after so long: its latency would have been longer.
+    /// Records a request that was given up after `waited`: its latency would have been longer.
     pub fn record_lost(&mut self, kind: Kind, waited: Duration) {
         self.record_latency(kind, waited);
     }
@@ -192,7 +192,7 @@ impl Meter {
         of
     }
 
-    /// Is the window over? `since` the measurement began.
+    /// Is the window over? `since` is the time since the measurement began.
     pub fn is_due(&self, since: Duration) -> bool {
         since.saturating_sub(self.window_began) >= self.window_length
     }
@@ -200,7 +200,8 @@ impl Meter {
     /// Ends the window.
     pub fn end_window(&mut self, since: Duration, outside: Outside) {
         let seconds = since.saturating_sub(self.window_began).as_secs_f64();
-        // Here and not with each answer: at a million a second that is felt. Both have the same bounds, so it cannot fail.
+        // Here and not with each answer, where the cost would be felt at a million answers a second. Both histograms have
+        // the same bounds, so adding cannot fail.
         let _ = self.latency.add(&self.window);
         let some = |nanos| (!self.window.is_empty()).then(|| milliseconds(nanos));
         let at = |quantile| some(self.window.value_at_quantile(quantile));
@@ -232,7 +233,7 @@ impl Meter {
             // A display that is behind misses a window; the measurement does not wait for a terminal.
             let _ = display.try_send(Shown::Window(glance));
         }
-        // The last one may be an instant, but all windows together are the run.
+        // The last window may be very short, but all windows together cover the run.
         if self.windows.is_empty() || seconds > 0.0 || !self.window.is_empty() {
             self.windows.push(window);
         }
@@ -240,7 +241,7 @@ impl Meter {
         (self.window_answers, self.window_refused, self.window_began) = (0, 0, since);
     }
 
-    /// The kinds that were asked, with their latencies.
+    /// The kinds that were requested, with their latencies.
     pub fn kinds(&self) -> impl Iterator<Item = (Kind, &OfKind)> {
         KINDS.into_iter().filter_map(|kind| Some((kind, self.kinds[kind as usize].as_ref()?)))
     }
@@ -268,7 +269,7 @@ mod tests {
         meter.record(Kind::Release, ms(2), true);
         meter.end_window(ms(200), outside);
         meter.end_window(ms(400), outside);
-        // An instant before the end: one answer, and one that did not come.
+        // A moment before the end: one answer, and one lost request.
         meter.record(Kind::Allocate, ms(3), false);
         meter.record_lost(Kind::Allocate, ms(9));
         meter.end_window(ms(401), outside);

@@ -1,17 +1,19 @@
-//! Owners as the load names them: `node-0007/pod-7f9c4d`, like machines and pods; each is a number that can be read back.
+//! The owners that the load uses, with names like those of machines and pods: `node-0007/pod-7f9c4d`. Each name encodes a
+//! number that can be read back.
 //!
-//! The lane is the node, the pod a number that the lane does not repeat. The server's listing names owners, so the audit
-//! has to know from the text alone whose address it is.
+//! The lane is the node; the pod is a number that the lane does not repeat. The server's listing contains only names, so the
+//! audit has to recognise an owner from the text alone.
 
-/// Numbers of pods before a lane repeats one: six hexadecimal digits.
+/// Bits of a pod number: a lane repeats a pod after 2^24 names. Six hexadecimal digits.
 const POD_BITS: u32 = 24;
 /// Odd, so that multiplying is a permutation of the pods: consecutive requests get unlike names.
 const POD_STRIDE: u32 = 0x9e_3779;
-/// What undoes it, modulo the pods.
+/// The inverse of the stride, modulo the number of pods.
 const POD_STRIDE_INVERSE: u32 = inverse(POD_STRIDE);
 const POD_MASK: u32 = (1 << POD_BITS) - 1;
 
-/// Of an odd number, modulo 2^32, by Newton: each step doubles the bits that are right, of which three are at first.
+/// The inverse of an odd number modulo 2^32, by Newton's method: the first guess has three correct bits, and each step
+/// doubles them.
 const fn inverse(odd: u32) -> u32 {
     let (mut found, mut step) = (odd, 0);
     while step < 4 {
@@ -26,29 +28,29 @@ const fn inverse(odd: u32) -> u32 {
 pub struct Who(u64);
 
 impl Who {
-    /// The owner that this lane names for the `count`th time; the seed makes the owners of one run differ from another's.
+    /// The owner that this lane names at its `count`th time; the seed makes the owners of two runs differ.
     pub fn new(lane: usize, count: u32, seed: u32) -> Self {
         let pod = count.wrapping_mul(POD_STRIDE).wrapping_add(seed) & POD_MASK;
         Self((lane as u64) << POD_BITS | u64::from(pod))
     }
 
-    /// Its lane, and for the how manieth time that lane names somebody, where the run has this seed.
+    /// The lane, and the count of [`Who::new`], for a run with this seed.
     pub fn parts(self, seed: u32) -> (u64, u32) {
         let pod = self.0 as u32 & POD_MASK;
         (self.0 >> POD_BITS, pod.wrapping_sub(seed).wrapping_mul(POD_STRIDE_INVERSE) & POD_MASK)
     }
 
-    /// The number, which is below 2^62.
+    /// The number of the owner, below 2^62.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The owner of a number that [`Who::number`] gave.
+    /// The owner for a number from [`Who::number`].
     pub fn from_number(number: u64) -> Self {
         Self(number)
     }
 
-    /// Appends the name. By hand: at a million a second a formatter is a tenth of the client's time.
+    /// Appends the name. Written by hand: at a million names a second, a formatter would take a tenth of the client's time.
     pub fn push(self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"node-");
         let lane = self.0 >> POD_BITS;
@@ -65,14 +67,14 @@ impl Who {
         }
     }
 
-    /// The name as a text of its own.
+    /// The name as a string.
     pub fn name(self) -> String {
         let mut name = Vec::new();
         self.push(&mut name);
         String::from_utf8_lossy(&name).into_owned()
     }
 
-    /// Reads a name, or none if no lane would name anybody so.
+    /// Reads a name; none if no lane would use it.
     pub fn read(name: &str) -> Option<Self> {
         let (lane, pod) = name.strip_prefix("node-")?.split_once("/pod-")?;
         let lane: u64 = lane.parse().ok()?;
@@ -82,7 +84,7 @@ impl Who {
     }
 }
 
-/// A number in decimal digits.
+/// Appends a number in decimal digits.
 pub fn push_decimal(out: &mut Vec<u8>, number: u64) {
     let mut digits = [0; 20];
     let (mut at, mut rest) = (digits.len(), number);

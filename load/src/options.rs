@@ -1,10 +1,12 @@
-//! The options of a run together: what a scenario does not heed is refused by its name, as is what nothing can come of.
+//! Checks the options of a run together: an option that the scenario ignores is refused by its name, and so are values that
+//! cannot work.
 
 use std::io;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::advice::Advice;
 use crate::arguments::RunArguments;
 use crate::arrivals::Spread;
 use crate::driver::{Shape, Stop};
@@ -12,14 +14,14 @@ use crate::report::document::check_place;
 use crate::scenario::{Name, NetworkPlan, Settings};
 use crate::target::Store;
 
-/// What scenarios in networks of one's own choice heed.
+/// Options of all scenarios whose networks can be chosen freely.
 const NETWORKS: &[&str] = &["--networks", "--cidr", "--policy", "--cooldown"];
-/// So long the answer to a request whose wait is over may take.
+/// How long after the end of its wait a request may still be answered.
 const BEHIND_WAIT_SECONDS: u64 = 5;
-/// The length of the network that blocks are taken from, unless said otherwise.
+/// The network that blocks are taken from by default.
 const CIDR_OF_BLOCKS: &str = "10.0.0.0/8";
 
-/// The options that a scenario heeds, of those that not all do.
+/// The options that a scenario heeds, among those that not every scenario does.
 fn heeded(scenario: Name) -> Vec<&'static str> {
     let (networks, more): (&[&str], &[&str]) = match scenario {
         Name::Mixed | Name::HotNetwork => (NETWORKS, &["--fill-level", "--prefill", "--hold", "--brief"]),
@@ -42,7 +44,7 @@ fn refused(text: String) -> io::Error {
 }
 
 impl RunArguments {
-    /// Refuses what has no effect on this scenario, and what cannot be.
+    /// Refuses options that have no effect on this scenario, and values that cannot work.
     ///
     /// # Errors
     /// There is such an option.
@@ -93,24 +95,47 @@ impl RunArguments {
         [&self.save, &self.page].into_iter().flatten().try_for_each(|path| check_place(path))
     }
 
-    /// Is it run at several fill levels, each of which begins with networks that are new?
+    /// What is advised where the networks of this run cannot be used.
+    pub fn advice(&self, scenario: Name) -> Advice {
+        let is_other = if self.is_several() {
+            ", and --network-prefix makes others"
+        } else {
+            ", `--no-create` takes it as it is, and --network-prefix makes others"
+        };
+        let too_many = match (scenario, self.prefill) {
+            (Name::RestartStorm, _) => ": take fewer --owners",
+            (_, Some(_)) => ": take a lower --prefill",
+            (_, None) if self.no_create => ": take a lower --fill-level, or --prefill with a number",
+            (_, None) => ": take a smaller --cidr, a lower --fill-level, or --prefill with a number",
+        };
+        Advice {
+            in_use: ", or give this run networks of its own by --network-prefix",
+            is_other,
+            is_there: ", for each of several levels of --fill-level begins with empty ones. Take one level, or other networks by \
+                       --network-prefix",
+            shared: "; --network-prefix gives a run networks of its own",
+            too_many,
+        }
+    }
+
+    /// Does the run have several fill levels, each of which begins with new networks?
     pub fn is_several(&self) -> bool {
         self.fill_level.len() > 1
     }
 
-    /// Do the networks that were made go at the end of each level?
+    /// Are the networks that the run made removed at the end of each level?
     pub fn deletes(&self) -> bool {
         !self.no_create && (self.delete || self.is_several())
     }
 
-    /// How long nothing need be answered before requests count as lost: a right server may be silent for as long as they ask to
-    /// wait.
+    /// How long the server may be silent before requests count as lost. If requests wait for capacity, a correct server may
+    /// be silent for as long as they wait.
     pub fn patience(&self) -> Duration {
         let waits = self.wait.map_or(0, |seconds| seconds.saturating_add(BEHIND_WAIT_SECONDS));
         Duration::from_secs(self.shape.patience.max(waits))
     }
 
-    /// The options that were given, of those that not all scenarios heed.
+    /// The options that were given, among those that not every scenario heeds.
     fn given(&self) -> Vec<&'static str> {
         [
             ("--networks", self.networks.is_some()),
@@ -133,8 +158,9 @@ impl RunArguments {
     }
 }
 
-/// What a run was told to be, for its report; null is what the scenario does by default.
-pub fn told(settings: &Settings, shape: &Shape, networks: &[NetworkPlan]) -> Value {
+/// The settings of a run, for its report. Null stands for the default of the scenario, or for a network that was there
+/// already. `network` is the first network that the run makes.
+pub fn told(settings: &Settings, shape: &Shape, network: Option<&NetworkPlan>) -> Value {
     let (requests, seconds) = match shape.stop {
         Stop::Requests(count) => (Some(count), None),
         Stop::After(time) => (None, Some(time.as_secs_f64())),
@@ -143,7 +169,6 @@ pub fn told(settings: &Settings, shape: &Shape, networks: &[NetworkPlan]) -> Val
         Spread::Poisson => "poisson",
         Spread::Even => "even",
     });
-    let network = networks.first();
     json!({
         "seed": settings.seed,
         "requests": requests,
@@ -174,7 +199,7 @@ mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command};
 
-    /// What is said of these words, or nothing.
+    /// The refusal of this command line, if it is refused.
     fn said(words: &str) -> Option<String> {
         let Command::Run(run) = Arguments::parse_from(format!("allod-load run {words}").split(' ')).command else {
             panic!("{words}")
@@ -241,6 +266,17 @@ mod tests {
         ] {
             assert_eq!(run(words).patience().as_secs(), seconds, "{words}");
         }
+    }
+
+    #[test]
+    fn what_is_under_way_when_measuring_begins_is_not_more_than_is_measured() {
+        let fits = |words: &str| run(&format!("fill --connections 2 --depth 2 {words}")).shape.shape(0).is_ok();
+        for words in
+            ["--requests 3", "--requests 4 --warmup", "--requests 3 --warmup --rate 100", "--seconds 1 --warmup"]
+        {
+            assert!(fits(words), "{words}");
+        }
+        assert!(!fits("--requests 3 --warmup"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A refusal, read slowly: what kind it is, and whether anybody knows that nothing happened.
+//! Parses a refusal on the slow path: its kind, and whether the request is known not to have taken effect.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use serde::Deserialize;
 
 use crate::audit::Rule;
 
-/// What a full pool says.
+/// The kind of a refusal from a full pool.
 const WANT_OF_ROOM: &str = "not_enough_capacity";
-/// What a script says whose pool is empty.
+/// The answer of a Redis script whose pool is empty.
 pub const NONE_LEFT: &str = "none left";
-/// What is neither a result nor an error.
+/// The kind of a line that is neither a result nor an error.
 const UNREADABLE: &str = "unreadable";
 
-/// What the server refused, in its own words.
+/// A refusal in the server's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// As PROTOCOL names it, or `code -32…` where the server names none.
+    /// The kind as in PROTOCOL, or `code -32…` if the server names none.
     pub kind: String,
-    /// It may have taken effect all the same.
+    /// The request may have taken effect all the same.
     pub unknown: bool,
     pub message: String,
 }
@@ -44,7 +44,7 @@ struct Data {
 }
 
 impl Refusal {
-    /// Reads an answer that is no result.
+    /// Reads an answer that is not a result.
     pub fn read(line: &[u8]) -> Self {
         let Ok(Line { error }) = serde_json::from_slice::<Line>(line) else {
             return Self::unreadable(line);
@@ -54,18 +54,19 @@ impl Refusal {
         Self { kind, unknown, message: error.message }
     }
 
-    /// A line that is no answer.
+    /// The refusal that stands for a line which is not an answer.
     pub fn unreadable(line: &[u8]) -> Self {
         let message = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
         Self { kind: UNREADABLE.to_owned(), unknown: true, message }
     }
 
-    /// What stands in the place of an answer that did not come.
+    /// The refusal that stands for an answer which did not come.
     pub fn unanswered() -> Self {
         Self { kind: "unanswered".to_owned(), unknown: true, message: String::new() }
     }
 
-    /// The rule that it breaks where it says that the request was wrong, or the server is: the requests of the load are right.
+    /// The rule that this refusal breaks, if any: the requests of the load are valid, so the server must neither call them
+    /// wrong nor report an internal error.
     pub fn breaks(&self) -> Option<Rule> {
         match self.kind.as_str() {
             UNREADABLE => Some(Rule::AnswersOnce),
@@ -77,7 +78,7 @@ impl Refusal {
     }
 }
 
-/// Refusals by kind: how many, and what the first of each said.
+/// The number of refusals of each kind, and the message of the first.
 #[derive(Debug, Default)]
 pub struct Refusals {
     pub counts: BTreeMap<String, u64>,
@@ -85,7 +86,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Notes one.
+    /// Counts a refusal.
     pub fn note(&mut self, refusal: &Refusal) {
         match self.counts.get_mut(&refusal.kind) {
             Some(count) => *count += 1,
@@ -97,12 +98,12 @@ impl Refusals {
     }
 }
 
-/// Is it what a full pool says?
+/// Is this the kind of a refusal from a full pool?
 pub fn is_for_room(kind: &str) -> bool {
     [WANT_OF_ROOM, NONE_LEFT].contains(&kind)
 }
 
-/// Of these, how many say something else than that there is no room.
+/// The number of refusals for any other reason than a full pool.
 pub fn not_for_room(counts: &BTreeMap<String, u64>) -> u64 {
     counts.iter().filter(|(kind, _)| !is_for_room(kind)).map(|(_, count)| count).sum()
 }

@@ -1,8 +1,8 @@
-//! Reads the three things that load needs out of an answer line, without building a JSON value.
+//! Reads the few members that the load needs from an answer line, without building a JSON value.
 //!
-//! A member name between quotes and colon (`"id":`) cannot occur inside a JSON string, where its quotes would be
-//! escaped; so a search for the bytes is exact as long as no nested object has a member of that name. The answers
-//! of `ip.allocate` and `ip.release` have none (`network_id` does not match: the quote comes first).
+//! A member name between quotes and colon (`"id":`) cannot occur inside a JSON string, where its quotes would be escaped. So
+//! a search for the bytes is exact as long as no nested object has a member of that name. The answers of `ip.allocate` and
+//! `ip.release` have none (`network_id` does not match: the quote comes first).
 //!
 //! Used by `driver` for every answer. Refusals take the slow path through serde_json, in `refusal`.
 
@@ -10,16 +10,16 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-/// What is searched for, made ready once: making it anew for each answer took a fifth of the client's time.
+/// A search text, prepared once: preparing it for each answer took a fifth of the client's time.
 struct Needle(LazyLock<Finder<'static>>);
 
 impl Needle {
-    /// Where it first stands.
+    /// The position of its first occurrence.
     fn at(&self, line: &[u8]) -> Option<usize> {
         self.0.find(line)
     }
 
-    /// What stands behind it, where it is there.
+    /// The bytes after its first occurrence.
     fn behind<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
         self.at(line).map(|at| &line[at + self.0.needle().len()..])
     }
@@ -44,18 +44,18 @@ needles! {
     PREFIX_LENGTH = br#""prefix_length":"#;
 }
 
-/// Which of the two an answer is.
+/// What kind of answer a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// A result, which is an object and whole.
+    /// A result: a complete object.
     Result,
     /// An error object.
     Refusal,
-    /// Neither, or cut off.
+    /// Neither a result nor an error, or cut off.
     Unreadable,
 }
 
-/// What one line says.
+/// The parts of one answer line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
     /// The `id` of the request.
@@ -65,10 +65,10 @@ pub struct Answer<'a> {
     pub line: &'a [u8],
 }
 
-/// How the server begins an answer when it writes members in this order; others are searched for.
+/// The start of an answer in the server's usual order of members; in any other order the members are searched for.
 const USUAL_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
-/// Reads a line, or none if it carries no numeric id (a notification, or `id: null` of a parse error).
+/// Reads a line; none if it carries no numeric id (a notification, or `id: null` of a parse error).
 pub fn answer(line: &[u8]) -> Option<Answer<'_>> {
     let rest = match line.strip_prefix(USUAL_START) {
         Some(rest) => rest,
@@ -82,7 +82,7 @@ pub fn answer(line: &[u8]) -> Option<Answer<'_>> {
     Some(Answer { id, said: said(line, &rest[digits..]), line })
 }
 
-/// `behind_id`: everything behind the id, which a result usually follows.
+/// `behind_id` is the rest of the line after the id, where a result usually follows.
 fn said(line: &[u8], behind_id: &[u8]) -> Said {
     let is_whole = line.trim_ascii_end().ends_with(b"}");
     if is_whole && behind_id.starts_with(br#","result":{"#) {
@@ -94,28 +94,28 @@ fn said(line: &[u8], behind_id: &[u8]) -> Said {
     if is_whole && RESULT.at(line).is_some() { Said::Result } else { Said::Unreadable }
 }
 
-/// The text of `result.address`.
+/// The value of `result.address`.
 pub fn address(line: &[u8]) -> Option<&[u8]> {
     text(line, &ADDRESS)
 }
 
-/// The text of `owner`, which short answers do not have.
+/// The value of `owner`, which short answers omit.
 pub fn owner(line: &[u8]) -> Option<&[u8]> {
     text(line, &OWNER)
 }
 
-/// The text of `network`, which short answers do not have.
+/// The value of `network`, which short answers omit.
 pub fn network(line: &[u8]) -> Option<&[u8]> {
     text(line, &NETWORK)
 }
 
-/// What stands between this, which ends with a quote, and the next quote.
+/// The text from the end of `start`, which ends with a quote, to the next quote.
 fn text<'a>(line: &'a [u8], start: &Needle) -> Option<&'a [u8]> {
     let rest = start.behind(line)?;
     Some(&rest[..memchr::memchr(b'"', rest)?])
 }
 
-/// Did the grant make something new?
+/// Did the grant create a reservation?
 pub fn created(line: &[u8]) -> bool {
     CREATED.at(line).is_some()
 }
@@ -124,7 +124,7 @@ pub fn created(line: &[u8]) -> bool {
 pub fn released(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let rest = RELEASED.behind(line).unwrap_or_default();
     let list = &rest[..memchr::memchr(b']', rest).unwrap_or(rest.len())];
-    // Texts are every other part between quotes.
+    // Every second part between quotes is a value.
     list.split(|byte| *byte == b'"').skip(1).step_by(2)
 }
 
@@ -133,19 +133,19 @@ pub fn generation(line: &[u8]) -> Option<u64> {
     number(line, &GENERATION)
 }
 
-/// The prefix length of what is granted.
+/// The prefix length of the grant.
 pub fn prefix_length(line: &[u8]) -> Option<u8> {
     number(line, &PREFIX_LENGTH).and_then(|length| u8::try_from(length).ok())
 }
 
-/// The digits behind this.
+/// The number after `start`.
 fn number(line: &[u8], start: &Needle) -> Option<u64> {
     let digits = start.behind(line)?.iter().take_while(|byte| byte.is_ascii_digit()).take(19);
     let (count, number) = digits.fold((0, 0), |(count, sum), digit| (count + 1, sum * 10 + u64::from(digit - b'0')));
     (count > 0).then_some(number)
 }
 
-/// An IPv4 address in canonical text as its number.
+/// The number of an IPv4 address in canonical text.
 pub fn ipv4(text: &[u8]) -> Option<u32> {
     let (mut bits, mut part, mut digits, mut dots) = (0u32, 0u32, 0, 0);
     for &byte in text {

@@ -1,15 +1,18 @@
-//! One run of a scenario against a target: networks are made (`prepare`), filled, driven, counted and compared.
+//! One run of a scenario against a target: its networks are made (`prepare`) and filled, the scenario is driven, and the
+//! result is compared with the server's counts and listing.
 
 mod prepare;
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 
-pub use prepare::{Place, Prepared, prepare};
-use prepare::{check_all_made, check_quiet, one_register};
+pub use prepare::Prepared;
+use prepare::{Place, check_all_made, check_quiet, one_register};
 
+use crate::advice::Advice;
 use crate::audit::told;
 use crate::audited::Audited;
 use crate::control::Control;
@@ -30,40 +33,42 @@ pub enum Listing {
     Never,
 }
 
-/// Reservations that are listed without being asked to.
+/// The most reservations that are listed without a request for it.
 const LISTING_MAX: u64 = 1_000_000;
-/// More than that is not filled before measuring: it would take longer than anybody waits for, and the audit has no room for it.
+/// The most addresses that are filled before measuring: more would take too long, and the audit has no room for them.
 const PREFILL_MAX: u64 = 1 << 28;
-/// How long a server whose connection was lost may take until it is counted all the same.
+/// After a lost connection: how long the server may take until its counts are read all the same.
 const LOST_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// What a run is, beyond its scenario.
+/// The parameters of a run, beyond its scenario.
 pub struct Session {
     pub name: String,
     pub label: Option<String>,
-    /// Its servers are those of the target.
+    /// The servers are replaced by those of the target.
     pub shape: Shape,
-    /// `shape.stop` was not asked for: the scenario may know better.
+    /// `shape.stop` is a default, which the scenario may replace.
     pub stop_is_default: bool,
     pub create: bool,
-    /// Nothing is measured in networks that were there before.
+    /// Refuse to measure in networks that were there before.
     pub only_made: bool,
-    /// Remove the networks that were made and what they hold at the end.
+    /// At the end, remove the networks that this run made, with everything in them.
     pub delete: bool,
-    /// Kill the server between what comes before and what is measured.
+    /// Kill the server between the preparation and the measurement.
     pub kill: bool,
     pub listing: Listing,
-    /// Show it on the terminal while it runs.
+    /// Show the run on the terminal.
     pub live: bool,
-    /// Somebody reads its report, so a part of a run is better than nothing.
+    /// Someone reads the report, so part of a run is better than nothing.
     pub attended: bool,
-    /// The fill level that was asked for, and all that the run was told to be.
+    /// The requested fill level, and all settings of the run.
     pub fill_level: Option<f64>,
     pub settings: Option<Value>,
+    /// What its command advises where networks cannot be used.
+    pub advice: Advice,
 }
 
 impl Session {
-    /// A run that nobody watches, on a server of its own: its networks are made, and go with the server.
+    /// A run that nobody watches, on a server of its own: its networks are created, and disappear with the server.
     pub fn unattended(name: &str, shape: Shape) -> Self {
         Self {
             name: name.to_owned(),
@@ -79,22 +84,26 @@ impl Session {
             attended: false,
             fill_level: None,
             settings: None,
+            advice: Advice::default(),
         }
     }
 
-    /// Runs it. What is cut off by a signal or a lost connection while it is measured has a report of what was found until then;
-    /// and so has whatever ended it, where the server had broken a rule.
+    /// Runs the scenario. If a signal or a lost connection cuts off the measurement, the report has the findings so far. If
+    /// the server had broken a rule, there is a report whatever ended the run.
     ///
     /// # Errors
-    /// A server cannot be reached, or refuses a network; or it was cut off before measuring, or nobody reads that it was.
+    /// A server cannot be reached or refuses a network, or the run was cut off before measuring, or it was cut off and
+    /// nobody reads a partial report.
     pub fn run(&self, scenario: Box<dyn Scenario>, target: &mut Target) -> io::Result<Report> {
         let live = self.live.then(|| Live::start(&self.name, &target.name)).transpose()?;
-        let doing = |what: &str| live.iter().for_each(|live| live.doing(what));
         let mut control = Control::connect(&target.servers)?;
         let networks = scenario.networks();
-        let (lanes, seed) = (self.shape.lanes(), self.shape.seed);
-        let mut prepared = prepare(&mut control, scenario, &networks, lanes, seed, self.create, &doing)?;
         let mut shape = Shape { servers: target.servers.clone(), ..self.shape.clone() };
+        let mut prepared = Prepared::new(scenario, networks.len(), &shape);
+        prepared.audited.audit.if_shared(self.advice.shared);
+        if target.is_own() {
+            prepared.audited.audit.nobody_else();
+        }
         let driven = self.drive(&mut control, target, &mut shape, &mut prepared, &networks, live.as_ref());
         drop(live);
         let Prepared { mut audited, places } = prepared;
@@ -104,13 +113,16 @@ impl Session {
         };
         let (measured, redis_took) = match driven {
             Ok(driven) => driven,
-            Err(error) => return ended_by(&mut audited, &Measured::nothing(), error),
+            Err(error) => {
+                let error = self.removed_after(error, &target.servers, &places);
+                return ended_by(&mut audited, &Measured::nothing(), error);
+            }
         };
         if let Some(why) = measured.cut_off.clone().filter(|_| !self.attended) {
             return ended_by(&mut audited, &measured, io::Error::other(why));
         }
         if measured.lost > 0 || measured.cut_off.is_some() {
-            // It has had its patience; and a server that is gone is not waited for.
+            // The server has had its patience already, and a server that is gone is not waited for as long.
             let is_gone = measured.cut_off.is_some() && interrupt::signal().is_none();
             let wait = if is_gone { shape.patience.min(LOST_WAIT_MAX) } else { shape.patience };
             control = match Control::of_the_end(&target.servers, wait) {
@@ -141,8 +153,8 @@ impl Session {
         Ok(report)
     }
 
-    /// Everything between the networks and the report: fills, kills where that was asked for, and measures. Beside what was
-    /// measured the processor time that Redis took meanwhile.
+    /// Everything before the report: makes the networks, fills them, kills the server if that is wanted, and measures.
+    /// Returns the measurement and the processor time that Redis used during it.
     fn drive(
         &self,
         control: &mut Control,
@@ -153,11 +165,12 @@ impl Session {
         live: Option<&Live>,
     ) -> io::Result<(Measured, Option<Duration>)> {
         let doing = |what: &str| live.iter().for_each(|live| live.doing(what));
+        prepared.make(control, networks, self.create, &self.advice, &doing)?;
         let Prepared { audited, places } = prepared;
         if self.only_made {
-            check_all_made(control, places)?;
+            check_all_made(places, &self.advice)?;
         }
-        check_quiet(control, places)?;
+        check_quiet(control, places, &self.advice)?;
         one_register(&target.servers, networks)?;
         self.fill(shape, audited, live)?;
         if self.kill {
@@ -178,7 +191,7 @@ impl Session {
         Ok((measured, after.zip(before).map(|(after, before)| after.saturating_sub(before))))
     }
 
-    /// The report with what the run was told to be.
+    /// The report with the settings and the label of the run.
     fn told_of(&self, mut report: Report) -> Report {
         (report.settings, report.fill_level_asked) = (self.settings.clone(), self.fill_level);
         if let Some(label) = &self.label {
@@ -187,18 +200,30 @@ impl Session {
         report
     }
 
-    /// Removes what the run made, and says what it leaves.
+    /// Removes the networks that the run made, and reports those that it leaves.
     fn remove(&self, control: &mut Control, places: &[Place]) -> io::Result<()> {
         let found: Vec<&str> = places.iter().filter(|place| !place.is_made).map(|place| place.name.as_str()).collect();
         if let Some(first) = found.first() {
             let more = if found.len() > 1 { format!(", and {} more", found.len() - 1) } else { String::new() };
-            eprintln!("allod-load: network `{first}`{more} was there before the run, so --delete leaves it");
+            say!("allod-load: network `{first}`{more} was there before the run, which leaves it");
         }
-        let mut made = places.iter().filter(|place| place.is_made);
-        made.try_for_each(|place| control.purge_network(&place.name))
+        purge(control, places)
     }
 
-    /// What is held before anything is measured.
+    /// After a failure, removes the networks of the run if `delete` is set. Returns the error, extended if the removal fails
+    /// as well.
+    fn removed_after(&self, error: io::Error, servers: &[SocketAddr], places: &[Place]) -> io::Error {
+        if !self.delete {
+            return error;
+        }
+        let removed = Control::of_the_end(servers, LOST_WAIT_MAX).and_then(|mut control| purge(&mut control, places));
+        match removed {
+            Ok(()) => error,
+            Err(left) => io::Error::other(format!("{error}; what was made for it could not be removed: {left}")),
+        }
+    }
+
+    /// Fills the networks before anything is measured.
     fn fill(&self, shape: &Shape, audited: &mut Audited, live: Option<&Live>) -> io::Result<()> {
         let prefill = audited.scenario.prefill(told(audited.capacity), told(audited.held_before));
         let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -210,8 +235,8 @@ impl Session {
         }
         if prefill > PREFILL_MAX {
             return refused(format!(
-                "{prefill} addresses are to be held before measuring, and at most {PREFILL_MAX} are: take a smaller --cidr, a \
-                 lower --fill-level, or --prefill with a number"
+                "{prefill} addresses are to be held before measuring, and at most {PREFILL_MAX} are{}",
+                self.advice.too_many
             ));
         }
         if prefill == 0 {
@@ -220,14 +245,14 @@ impl Session {
         if let Some(live) = live {
             live.doing(&format!("filling, {prefill} addresses before measuring"));
         }
-        // None of it is of the measured time: all of it is warm-up.
+        // Nothing of this belongs to the measured time.
         let before = Shape { warmup: Duration::ZERO, stop: Stop::Requests(prefill), rate: None, ..shape.clone() };
         let filled = driver::run(&before, audited, Meter::new(None, live.map(Live::sender)))?;
         audited.measuring_begins();
         filled.whole().map(drop)
     }
 
-    /// The server's own counts and listing, beside the audit's.
+    /// Compares the server's own counts and listing with those of the audit.
     fn compare(&self, control: &mut Control, audited: &mut Audited, networks: &[NetworkPlan]) -> io::Result<Compared> {
         let (mut held, mut reservations) = (0, 0);
         for network in networks {
@@ -235,14 +260,14 @@ impl Session {
             held += usage.held;
             reservations += usage.reservations;
         }
-        let ours = held.saturating_sub(audited.held_before) + audited.audit.taken_over;
+        let ours = audited.audit.ours(held, audited.held_before);
         if ours != audited.audit.held() && audited.audit.unknown() == 0 {
             audited.audit.counted_otherwise(ours);
         }
         let lists = match self.listing {
             Listing::Always => true,
-            Listing::Never => false,
-            // A listing tells whether it was somebody else.
+            // Only a listing can tell whether another client was at work.
+            Listing::Never => audited.audit.needs_a_listing(),
             Listing::Auto => reservations <= LISTING_MAX || audited.audit.has_disputes(),
         };
         let listed = if lists { Some(audited.audit.compare_listing(control)?) } else { None };
@@ -254,7 +279,12 @@ impl Session {
     }
 }
 
-/// What the server counts and lists at the end.
+/// Removes the networks that were made.
+fn purge(control: &mut Control, places: &[Place]) -> io::Result<()> {
+    places.iter().filter(|place| place.is_made).try_for_each(|place| control.purge_network(&place.name))
+}
+
+/// The server's counts and listing at the end.
 struct Compared {
     held: u64,
     listed: Option<u64>,

@@ -1,12 +1,12 @@
-//! Work of a tenure that is in no hurry: a thread of its own, with a low priority and a runtime that has time, and no I/O.
+//! A thread for work of a tenure that is in no hurry: it has a low priority, and a runtime with timers and without I/O.
 
 use std::future::Future;
 use std::io;
 
-/// Runs what is made on such a thread, so much nicer than the others, until it ends.
+/// Runs what `make` creates on such a thread, with the given niceness above the other threads', until it ends.
 ///
 /// # Errors
-/// There is no such thread, and nothing was begun.
+/// No such thread could be started, and nothing was begun.
 pub(super) fn start<F: Future>(
     name: &'static str,
     nice: i32,

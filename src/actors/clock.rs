@@ -1,9 +1,9 @@
 //! Time and randomness: the only place that asks for either. The core gets both as arguments.
 //!
-//! Three things are kept apart. *Boot time* advances while the machine is up, suspended or not, and never goes back;
+//! Three things are distinguished. *Boot time* advances while the machine is up, suspended or not, and never goes back;
 //! shard time is counted in it. *Wall time* is for people. *Entropy* makes ids and the random policy.
 //!
-//! Neighbours: `network`, `committer` and `directory` ask; a test hands in a [`ManualClock`].
+//! Neighbours: `network`, `committer` and `directory` use it; tests pass a [`ManualClock`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,14 +13,14 @@ use rand::{RngCore, SeedableRng, rngs::SmallRng};
 
 use crate::core::types::{ShardTime, WallTime};
 
-/// What the two clocks of a shard said at one look.
+/// The readings of a shard's two clocks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Time of the shard.
     pub now: ShardTime,
-    /// Since when it has not stood still.
+    /// Shard time since which the clock has not stood still.
     pub since: ShardTime,
-    /// For people. Of one shard it goes back only where somebody set the wall clock back.
+    /// Wall time, for people. Within one shard it goes back only if somebody set the wall clock back.
     pub wall: WallTime,
 }
 
@@ -28,17 +28,17 @@ pub struct Moment {
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Milliseconds since some fixed point, never going back (CLOCK_BOOTTIME).
     fn boot_ms(&self) -> u64;
-    /// Milliseconds by which the leases of nodes are reckoned here; the store's clock runs for them too. Only a test
-    /// tells it from [`Clock::boot_ms`]: it may move its own time, and not the store's.
+    /// Milliseconds by which the leases of nodes are measured here; the store's clock also counts them. It differs from
+    /// [`Clock::boot_ms`] only in tests, which may move their own time and not the store's.
     fn lease_ms(&self) -> u64 {
         self.boot_ms()
     }
-    /// What a reading of it may lack of a millisecond, as whole milliseconds: what began at a reading, and lasts so long, is
-    /// over only when that much more was read.
+    /// What a reading may lack of a millisecond, as whole milliseconds: what began at a reading, and lasts for some time, is
+    /// over only when a reading shows that much more.
     fn cut_off_ms(&self) -> u64 {
         0
     }
-    /// A long time between two looks is one in which the process stood still. A test moves its clock as it likes.
+    /// Does a long time between two looks mean that the process stood still? A test moves its clock as it likes.
     fn tells_pauses(&self) -> bool {
         false
     }
@@ -93,18 +93,18 @@ impl ManualClock {
         Self { boot_ms, wall_ms, drawn: AtomicU64::new(seed), cut_off_ms: AtomicU64::new(0) }
     }
 
-    /// Both clocks go on.
+    /// Advances both clocks.
     pub fn advance_ms(&self, ms: u64) {
         self.boot_ms.fetch_add(ms, Ordering::SeqCst);
         self.wall_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// Its readings lack something of a millisecond from now on, as those of the machine's clock do.
+    /// From now on its readings lack a part of a millisecond, as those of the machine's clock do.
     pub fn cuts_off(&self) {
         self.cut_off_ms.store(1, Ordering::SeqCst);
     }
 
-    /// The wall clock alone jumps, as clocks do.
+    /// Makes the wall clock alone jump, as such clocks do.
     pub fn set_wall(&self, wall: WallTime) {
         self.wall_ms.store(wall.0, Ordering::SeqCst);
     }
@@ -148,10 +148,10 @@ impl Draws {
     }
 }
 
-/// Time of one shard: starts where its head stood when it was taken, and goes on with the boot clock. Time in which nobody
-/// could commit does not count, so leases and cooldowns err late only: no node owned the shard, or the one that does served
-/// nobody yet, the store took nothing or was not reached, or the process stood still for longer than four seconds. It is looked
-/// at often ([`LOOKED_AT_EVERY`]); what passed since the last look counts, or not.
+/// Time of one shard: it starts where the head of the shard stood when it was taken, and advances with the boot clock. Time in
+/// which nobody could commit does not count, so leases and cooldowns err late only: no node owned the shard, or its owner did
+/// not serve yet, the store took nothing or was not reached, or the process stood still for longer than four seconds. It is
+/// read often ([`LOOKED_AT_EVERY`]); the time since the last look counts as a whole, or not at all.
 #[derive(Debug)]
 pub struct ShardClock {
     reading: Mutex<Reading>,
@@ -163,24 +163,25 @@ struct Reading {
     time: u64,
     /// Boot time then.
     at: u64,
-    /// Shard time since which it has not stood still: whoever could not renew has time for it from then on.
+    /// Shard time since which it has not stood still: clients that could not renew have time to do so from then on.
     since: u64,
     beside: WallOffset,
 }
 
-/// How often each shard's time is looked at, at least, by a process that runs.
+/// How often a running process looks at each shard's time, at least.
 pub const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
-/// Nobody looked for longer: the process, or the machine, stood still. What is shorter counts, as a busy process is late by itself.
+/// If nobody looked for longer, the process or the machine stood still. Shorter pauses count, as a busy process is late by
+/// itself.
 const STOOD_STILL_MS: u64 = 4_000;
 
 impl ShardClock {
-    /// A shard whose last batch was written at `head`.
+    /// For a shard whose last batch was written at `head`.
     pub fn new(head: ShardTime, clock: &dyn Clock) -> Self {
         let beside = WallOffset::default();
         Self { reading: Mutex::new(Reading { time: head.0, at: clock.boot_ms(), since: head.0, beside }) }
     }
 
-    /// What it is now. `serving`: the store takes changes, as far as is known.
+    /// The current time. `serving`: the store takes changes, as far as is known.
     pub fn now(&self, clock: &dyn Clock, serving: bool) -> Moment {
         // Nothing under this lock can panic half-way.
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,30 +194,29 @@ impl ShardClock {
         }
         reading.at = reading.at.max(boot);
         let (now, since) = (ShardTime(reading.time), ShardTime(reading.since));
-        // All networks of the shard are told one time: what they do becomes one history.
+        // All networks of the shard get the same time: what they do becomes one history.
         let wall = reading.beside.wall(now, clock.wall(), || clock.boot_ms().saturating_sub(boot));
         Moment { now, since, wall }
     }
 }
 
-/// The wall clock beside a shard's time. Both are read in whole milliseconds that begin at different moments, so by
-/// themselves they drift one apart and back, and the end of a lease with them, each time that somebody looks. Where the
-/// thread is put off between the two readings they are further apart for once, by no more than that took; and a clock that
-/// is slewed falls behind.
+/// Maps a shard's time to wall time. Both are read in whole milliseconds that begin at different moments, so on their own they
+/// drift apart by one and back, and the shown end of a lease with them, at each look. If the thread is suspended between the
+/// two readings they are further apart once, by at most that pause; and a clock that is slewed falls behind.
 #[derive(Debug, Default, Clone, Copy)]
 struct WallOffset {
     ahead_ms: i64,
-    /// What was told last.
+    /// The wall time that was returned last.
     told_ms: u64,
 }
 
-/// A wall clock that goes back by no more was not set but slewed, or read late the time before: until it is there again,
-/// time stands still, so that what happened later never seems to have happened before.
+/// A wall clock that goes back by no more than this was not set but slewed, or was read late the time before: until it has
+/// caught up, time stands still, so that what happened later never seems to have happened before.
 const SLEWED_MS_MAX: u64 = 1_000;
 
 impl WallOffset {
-    /// What the wall clock says at a shard's time, on a millisecond; it was read up to so much later, which is looked at only
-    /// where the two moved apart. A clock that was set is followed at once.
+    /// The wall time at a shard's time, to the millisecond. It was read up to `later_ms` later, which is evaluated only if the
+    /// two moved apart. A clock that was set is followed at once.
     fn wall(&mut self, now: ShardTime, wall: WallTime, later_ms: impl FnOnce() -> u64) -> WallTime {
         let ahead_ms = wall.0.wrapping_sub(now.0) as i64;
         let moved_ms = ahead_ms.abs_diff(self.ahead_ms);
@@ -323,13 +323,13 @@ mod tests {
         let mut beside = WallOffset::default();
         let mut later = |now: u64, wall: u64, later_ms: u64| beside.wall(ShardTime(now), WallTime(wall), || later_ms).0;
         assert_eq!(later(100, 5_100, 0), 5_100);
-        // The thread was put off between the two readings.
+        // The thread was suspended between the two readings.
         assert_eq!([later(101, 5_109, 9), later(102, 5_102, 0), later(103, 5_103, 0)], [5_101, 5_102, 5_103]);
         // And it was set just then: that is seen at the next look.
         assert_eq!([later(104, 6_104, 9), later(105, 6_105, 0)], [6_104, 6_105]);
         assert_eq!([later(106, 4_106, 2_001), later(107, 4_107, 0)], [6_106, 4_107]);
         let mut at = |now: u64, wall: u64| later(now, wall, 0);
-        // The wall clock is slowed down to what it ought to be.
+        // The wall clock is slowed down until it is right.
         let told: Vec<u64> = (0..200).map(|passed| at(104 + 10 * passed, 5_104 + 9 * passed)).collect();
         assert!(told.is_sorted(), "{told:?}");
         assert!(told[199].abs_diff(5_104 + 9 * 199) <= 2, "it is followed");

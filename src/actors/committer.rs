@@ -1,4 +1,4 @@
-//! Makes changes durable, many at a time, and lets answers go in order.
+//! Makes changes durable, many at a time, and releases their answers in order.
 //!
 //! Life of an `ip.allocate`, step 5 of 8 (see [`crate`]). Before: `network`. After: the store, then back to
 //! `server::session`.
@@ -6,30 +6,34 @@
 //! Networks hand in *units*: what one turn of a network changed, and the answers that must not leave before it is
 //! durable. The committer gathers units into a *group*: one call of the store, with one batch for each shard concerned.
 //! At most [`GROUPS_IN_FLIGHT_MAX`] groups are under way; meanwhile the next one fills. There is no timer: an idle server
-//! commits at once, a busy one in large groups, because it lets the networks of its thread go on while more comes of them
-//! (`Committer::gather`). Beyond the bound of a group, units are taken fairly over networks.
+//! commits at once, a busy one in large groups, because the committer lets the networks of its thread go on while they have more
+//! to hand in (`Committer::gather`). If more units wait than fit into a group, they are taken fairly over networks.
 //!
-//! **Time.** A shard's time goes on after a restart from its last batch. So that an idle spell before a crash does not
-//! lengthen every lease, a batch without changes is written for a shard in which something is due, every
-//! [`TIME_MARK_SECONDS`], sooner the less is left of it (`lags_at_most_ms`), and before the end.
+//! **Time.** After a restart the time of a shard continues from its last batch. So that an idle spell before a crash does not
+//! lengthen every lease, the committer writes a batch without changes for each shard in which something will be due: every
+//! [`TIME_MARK_SECONDS`], more often the sooner it is due (`lags_at_most_ms`), and before the server ends.
 //!
-//! **Proof.** Where holding the store open is no proof of ownership, answers without a change wait for one too
+//! **Proof.** If having the store open does not prove ownership, answers without a change also wait for a proof
 //! a group names the shards whose networks only answer, and the store confirms their last acknowledged
 //! batches under the tokens of this owner, once for all that wait.
 //!
-//! One committer serves all shards where the store commits them together, else one each.
+//! One committer serves all shards if the store commits them together; otherwise each shard has one.
 //!
-//! **Outcomes** (R-6). Applied: answers leave in order. Not applied: the same batches again, in order, until
-//! [`COMMIT_DEADLINE`]; then what depends on them is discarded; of what there is no room for only that, at once (`cut`). Unknown: the
-//! same bytes again until then; then the shards are taken anew. Fenced: the tenure is over ([`Fatal`]). Discarding a network raises the incarnation of its
-//! [`Lane`](super::routes::Lane) first, fails its answers, and only then settles its units; its actor is told, and loads it
-//! again through [`Reload`]. A proof that is not to be had, beside which nothing was to be written, puts nothing in doubt: its
-//! answers are refused, and what is in memory stands. Nothing decided on discarded memory ever leaves. A store that has
-//! failed for good ends the process ([`Fatal`]).
+//! **Outcomes** (R-6).
 //!
-//! Review notes: does every unit that comes in get settled exactly once? Is `incarnation` raised before `definite`, and
-//! that before `settled`? Are the bytes of a group the same each time it is sent? What if the store never answers (the
-//! deadline is ours)?
+//! - *Applied*: answers leave in order.
+//! - *Not applied*: the same batches are sent again, in order, until [`COMMIT_DEADLINE`]; then everything that depends on them is
+//!   discarded. If the store has no room, only what does not fit is discarded, at once (`cut`).
+//! - *Unknown*: the same bytes are sent again until the deadline; then the shards are taken again.
+//! - *Fenced*: the tenure is over ([`Fatal`]).
+//!
+//! Discarding a network first raises the incarnation of its [`Lane`](super::routes::Lane), then fails its answers, and only then
+//! settles its units; its actor is told, and loads it again through [`Reload`]. If a proof fails and the group had nothing to
+//! write, nothing is in doubt: the answers are refused, and memory stands. Nothing that was decided on discarded memory ever leaves.
+//! A store that has failed for good ends the process ([`Fatal`]).
+//!
+//! Review notes: is every unit settled exactly once? Is `incarnation` raised before `definite`, and that before `settled`? Are the
+//! bytes of a group the same each time it is sent? What if the store never answers (the deadline is ours)?
 
 mod cut;
 mod doubt;
@@ -50,16 +54,16 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::UnitQueue;
-use self::unit::{CLASSES, ShardLine, class_of, highest, line_of};
 pub use self::unit::{Drained, Enqueue, Reload, Retire, Staged, Unit, UnitPart};
+use self::unit::{ShardLine, class_of, highest, line_of};
 use super::clock::LOOKED_AT_EVERY;
 use super::routes::NOTHING_ENDS;
 use super::service::Shared;
 use super::{Applied, Fatal, unproved};
 use crate::core::types::NetworkId;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_CHANGES_MAX, TIME_MARK_SECONDS, TIME_MARK_SECONDS_MIN};
+use crate::seldom::Seldom;
 use crate::store::{Act, Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth};
-use crate::telemetry::Seldom;
 
 /// Groups handed to the store and not answered. Measured: two keep the store busy while the next fills; more only make
 /// groups smaller.
@@ -153,9 +157,6 @@ impl Committer {
     /// Over shards that were just taken.
     pub fn new(shared: Arc<Shared>, heads: &[(ShardId, Head)]) -> Self {
         let lines = heads.iter().map(|(shard, head)| (*shard, line_of(head))).collect();
-        for class in CLASSES {
-            shared.metrics.commit_failures.with_label_values(&[class]);
-        }
         Self {
             shared,
             lines,
@@ -199,7 +200,7 @@ impl Committer {
             // It would take the whole group down with it. No act is meant to be so long: whoever can make one (the move of a
             // subnet) refuses first.
             tracing::error!(bytes = unit.bytes(), max, "an act is longer than anything that becomes durable at once");
-            let problem = format!("it changes more than can become durable at once: {max} bytes");
+            let problem = format!("it changes more than fits into one commit: {max} bytes");
             self.give_up(unit, Applied::No, &problem);
             return;
         }

@@ -1,15 +1,15 @@
 //! The records of all deployments, in memory: which plan is the latest, and how it ended.
 //!
 //! A table, and no actor: acts on one deployment are locked against each other by the directory, as acts on one network
-//! are, so a record has one writer at a time. What stands in the table is durable. A record has a [`Lane`] as a network
-//! has: when a commit is in doubt its incarnation rises, and whoever needs the record next loads it again.
+//! are, so a record has one writer at a time. Everything in the table is durable. A record has a [`Lane`], as a network
+//! has: when a commit is in doubt its incarnation rises, and the next act that needs the record loads it again.
 //!
-//! **A name of which there is no record stays only while that is in doubt.** *The store takes nothing for an hour, and somebody
-//! applies deployments of ever new names: the table grows, and whoever lists deployments then waits for each of them.* So it is
-//! taken out where its commit certainly came to nothing, and where the store is found to have none.
+//! **A name without a record stays only while that is in doubt.** *The store takes nothing for an hour while somebody applies
+//! deployments under ever new names: the table grows, and each later `deployment.list` waits for every one of them.* So a name is
+//! removed when its commit certainly came to nothing, and when the store is found to have no record.
 //!
-//! Neighbours: `coordinator::deploy` writes it. Review notes: is a record put here only when its commit was acknowledged? Is a
-//! name taken out only where nobody has its lane any more?
+//! Neighbours: `coordinator::deploy` writes it. Review notes: is a record put here only after its commit was acknowledged? Is a
+//! name removed only when nobody has its lane any more?
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -121,6 +121,13 @@ impl Deployments {
     pub fn durable(&self) -> Vec<(NetworkId, Arc<Deployment>)> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.values().filter_map(|known| Some((known.lane.id, known.record.clone()?))).collect()
+    }
+
+    /// What is known of those of a shard.
+    pub fn of_shard(&self, shard: ShardId) -> Vec<(Scope, KnownRecord)> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let of_it = table.iter().filter(|(_, known)| known.lane.shard == shard);
+        of_it.map(|(name, known)| (name.clone(), known.clone())).collect()
     }
 
     /// How many are not committed, and since when the oldest of them is not.

@@ -11,7 +11,7 @@
 //! for no intent that has nothing to do with it.
 //!
 //! An actor whose mailbox is closed crashed outside the wall that catches panics: it is started again from the store,
-//! after 0, 100 ms, 1 s, then 10 s.
+//! after 0, 100 ms, 1 s, then 10 s. One that was stopped stays so, and shows the memory that it showed.
 //!
 //! Review notes: does every lock end (see `coordinator::locked`)? Is a route published only when its network is durable?
 
@@ -30,7 +30,6 @@ pub use self::messages::{
     Reloaded, Retire, SettleAct, Unlock,
 };
 use self::restarts::Restart;
-use super::network::NetworkActor;
 use super::published::Published;
 use super::routes::{Lane, Route};
 use super::service::Shared;
@@ -376,6 +375,3 @@ impl Handler<AskCatalog> for Directory {
         let _ = ask.told.send(self.answer(&ask.question));
     }
 }
-
-/// The type of a network's address, for those who only pass it on.
-pub type NetworkAddr = Addr<NetworkActor>;

@@ -1,34 +1,35 @@
-//! Generations: the numbers that tell a holding from any other. All networks of a node draw from one counter, as what is
-//! granted in one comes to another with its subnet, where a late release must not take it for what was let go there.
+//! Generations: the numbers that distinguish a holding from any other. All networks of a node draw from one counter, because a
+//! subnet that moves takes its holdings to another network, where a late release must not mistake them for what was released
+//! there.
 //!
 //! Used by `network`, which draws for each decision, by `committer` and `service`, which note what the store has, and by
-//! `coordinator`, which makes networks.
+//! `coordinator`, which creates networks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::types::{Generation, WallTime};
 
-/// The counter: the highest that was drawn, or found in the store, in any network, deleted ones included.
+/// The counter: the highest generation that was drawn, or found in the store, in any network, including deleted ones.
 #[derive(Debug)]
 pub struct Generations(AtomicU64);
 
-/// No generation up to this one may be given again: clock and store must both fail to repeat one.
+/// No generation up to this one may be given again: one is repeated only if clock and store both fail.
 pub fn generation_floor(stored: Generation, wall: WallTime) -> Generation {
     Generation((stored.0 + 1).max((wall.0 / 1_000) << 20))
 }
 
 impl Generations {
-    /// Above what the store has.
+    /// A counter above what the store has.
     pub fn above(stored: Generation) -> Self {
         Self(AtomicU64::new(stored.0))
     }
 
-    /// It is about to become durable, or was found in the store.
+    /// Notes a generation that is about to become durable, or was found in the store.
     pub fn note(&self, generation: Generation) {
         self.0.fetch_max(generation.0, Ordering::Relaxed);
     }
 
-    /// The first of so many that nobody else is given, above all that were.
+    /// Draws `count` generations that nobody else is given, above all that were. Returns the first.
     pub fn draw(&self, count: u64) -> Generation {
         if count == 0 {
             return Generation::default();
@@ -36,15 +37,16 @@ impl Generations {
         Generation(self.0.fetch_add(count, Ordering::Relaxed) + 1)
     }
 
-    /// None of these was given. As a rule the next draw has them again, so that a dry run tells what comes.
+    /// Gives back generations that were not used. As a rule the next draw has them again, so that a dry run tells what will
+    /// come.
     pub fn give_back(&self, first: Generation, count: u64) {
         let (last, before) = (first.0.saturating_add(count).saturating_sub(1), first.0.saturating_sub(1));
-        // Somebody may have drawn since: then there is a gap.
+        // If somebody has drawn since, there is a gap.
         let _ = self.0.compare_exchange(last, before, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// A network that is made or loaded now gives generations above this one only. Over all shards: a network that is made
-    /// again under its name may live in another one, and the clock may have gone back meanwhile.
+    /// A network that is created or loaded now gives only generations above this one. The floor is over all shards: a network
+    /// that is created again under its name may live in another one, and the clock may have gone back meanwhile.
     pub fn floor(&self, wall: WallTime) -> Generation {
         let floor = generation_floor(Generation(self.0.load(Ordering::Relaxed)), wall);
         self.note(floor);

@@ -1,12 +1,12 @@
-//! Which hardware address is used in which realm: a MAC is unique in its realm, and a realm spans networks.
+//! Records which hardware address is used in which realm: a MAC is unique in its realm, and a realm spans networks.
 //!
-//! A network's actor *claims* a MAC when it decides to record it, before anybody else can, and lets it *leave* with the
-//! unit in which its reservation ends; until that unit is durable nobody else gets it, so no crash leaves two users. What
-//! is decided for several networks together may hand a MAC from one to the other: the one *offers*, the other claims,
-//! under one transaction, and stands behind the other until that is durable: should it come to nothing, it has the MAC again
-//! as soon as the other one is loaded, whichever of them that is first.
+//! A network's actor *claims* a MAC when it decides to record it, before any other network can, and lets it *leave* with the
+//! unit in which its reservation ends; until that unit is durable nobody else gets the MAC, so no crash leaves two users. A
+//! decision over several networks may hand a MAC from one to another: the first network *offers* it, the second claims it,
+//! under one transaction, and the claim ranks after the first network's use until the transaction is durable. If it comes to
+//! nothing, the first network has the MAC again as soon as the second one is loaded again, whichever of them is loaded first.
 //!
-//! In memory only: every network that is loaded, or loaded again, says what it uses. Called by `network`.
+//! In memory only: every network that is loaded, or loaded again, reports what it uses. Called by `network`.
 //!
 //! Review notes: is every claim that came to nothing taken back? Does a network that is loaded again replace its own?
 
@@ -35,21 +35,22 @@ struct Used {
 struct MacUser {
     network: NetworkId,
     address: Address,
-    /// Another network may claim it under this transaction.
+    /// Another network may claim the MAC under this transaction.
     offered: Option<TransactionId>,
     leaving: Option<Leaving>,
-    /// Whose it was, and may turn out to be still: it was offered, and what became of that is not known to be durable.
+    /// The user before, which may turn out to be the user still: it offered the MAC, and the outcome of that is not known to
+    /// be durable.
     before: Option<Box<MacUser>>,
 }
 
-/// The unit with which a MAC ends to be used.
+/// The unit with which the use of a MAC ends.
 #[derive(Debug, Clone)]
 pub struct Leaving {
-    /// Line of the network.
+    /// The lane of the network.
     pub lane: Arc<Lane>,
-    /// Of the memory that decided it.
+    /// The incarnation of the memory that decided it.
     pub incarnation: u64,
-    /// Which of the network's units it is.
+    /// The number of the unit among the network's units.
     pub unit: u64,
 }
 
@@ -60,15 +61,15 @@ pub struct MacAsker<'a> {
     pub realm: &'a Name,
     /// The network.
     pub network: NetworkId,
-    /// What it decides together with other networks, if it does.
+    /// The transaction, if it decides together with other networks.
     pub transaction: Option<TransactionId>,
 }
 
-/// What was claimed, to be taken back should it come to nothing.
+/// The MACs that were claimed, to be taken back if the decision comes to nothing.
 #[derive(Debug, Default)]
 pub struct ClaimedMacs(Vec<(Mac, Option<MacUser>)>);
 
-/// What leaves, in its order, until somebody looks whether it has left.
+/// Departures in their order, until somebody checks whether they have left.
 #[derive(Debug)]
 pub(super) struct Departures<K>(VecDeque<(K, Leaving)>);
 
@@ -79,13 +80,13 @@ impl<K> Default for Departures<K> {
 }
 
 impl<K> Departures<K> {
-    /// It leaves with this unit.
+    /// Notes that `what` leaves with this unit.
     pub(super) fn push(&mut self, what: K, leaving: &Leaving) {
         self.0.push_back((what, leaving.clone()));
     }
 
-    /// Calls `forget` with each that has left by now; what did not become durable stays where it is, until its network is loaded
-    /// again. Cost: as many as those, amortised; one that is under way keeps those behind it.
+    /// Calls `forget` for each that has left by now; what did not become durable stays where it is, until its network is
+    /// loaded again. Cost: as many as have left, amortised; one that is under way delays those after it.
     pub(super) fn left(&mut self, mut forget: impl FnMut(K, &Leaving)) {
         while self.0.front().is_some_and(|(_, leaving)| leaving.is_definite() || leaving.is_given_up())
             && let Some((what, left)) = self.0.pop_front()
@@ -103,7 +104,7 @@ impl Leaving {
         self.is_definite() && !self.is_given_up()
     }
 
-    /// Its memory is worthless, and it may be that nobody ever settles the unit: an actor that died had not handed it in.
+    /// Is its memory worthless? Then the unit may never be settled: an actor that died had not handed it in.
     fn is_given_up(&self) -> bool {
         self.lane.incarnation.load(Ordering::Acquire) != self.incarnation
     }
@@ -121,7 +122,7 @@ impl Used {
     fn forget_left(&mut self) {
         let by = &mut self.by;
         self.leaving.left(|key, _| {
-            // What was claimed since is another's.
+            // What was claimed since belongs to another network.
             if let Some(stays) = by.remove(&key).and_then(MacUser::unless_left) {
                 by.insert(key, stays);
             }
@@ -142,7 +143,8 @@ impl MacUser {
         self.leaving.as_ref().is_some_and(Leaving::is_durable)
     }
 
-    /// Without those that have left. Who left something had it durably, so whoever had it before has left as well.
+    /// The user, without those that have left. A network that left a MAC had it durably, so its previous user has left as
+    /// well.
     fn unless_left(self) -> Option<Self> {
         if self.has_left() {
             return None;
@@ -151,20 +153,20 @@ impl MacUser {
         Some(Self { before, ..self })
     }
 
-    /// What this network claimed counts no more: it is whose it was before. False: nobody's.
+    /// Drops the claim of this network: the MAC belongs to the user before. False: to nobody.
     fn forget(&mut self, network: NetworkId) -> bool {
         if self.before.as_mut().is_some_and(|before| !before.forget(network)) {
             self.before = None;
         }
         if self.network == network {
             let Some(before) = self.before.take().and_then(|before| before.unless_left()) else { return false };
-            // The transaction that it was offered under is over.
+            // The transaction of the offer is over.
             *self = Self { offered: None, ..before };
         }
         true
     }
 
-    /// What this network has of it.
+    /// The use of the MAC by this network.
     fn of_network(&mut self, network: NetworkId) -> Option<&mut Self> {
         if self.network == network { Some(self) } else { self.before.as_mut()?.of_network(network) }
     }
@@ -182,25 +184,25 @@ fn in_the_way(used: &HashMap<(Name, Mac), MacUser>, asker: MacAsker<'_>, mac: Ma
 
 impl Macs {
     fn used(&self) -> MutexGuard<'_, Used> {
-        // Every change is one call of the map: what a panic left behind is whole. One that leaves and is not listed so is
-        // only kept for longer.
+        // Every change is one call of the map, so a panic leaves it consistent. A departure that is then not listed is only
+        // kept for longer.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where another network of the realm uses it.
+    /// Where another network of the realm uses the MAC.
     pub fn elsewhere(&self, asker: MacAsker<'_>, mac: Mac) -> Option<Address> {
         in_the_way(&self.used().by, asker, mac)
     }
 
-    /// The network that uses it.
-    pub fn user(&self, realm: &Name, mac: Mac) -> Option<NetworkId> {
-        self.used().by.get(&(realm.clone(), mac)).map(|user| user.network)
+    /// The network that uses the MAC, and where.
+    pub fn user(&self, realm: &Name, mac: Mac) -> Option<(NetworkId, Address)> {
+        self.used().by.get(&(realm.clone(), mac)).map(|user| (user.network, user.address))
     }
 
-    /// Claims all or none.
+    /// Claims all of these MACs or none.
     ///
     /// # Errors
-    /// The first that another network uses, and where.
+    /// The first MAC that another network uses, and where.
     pub fn claim(&self, asker: MacAsker<'_>, wanted: &[(Mac, Address)]) -> Result<ClaimedMacs, (Mac, Address)> {
         let mut used = self.used();
         for (mac, _) in wanted {
@@ -221,20 +223,20 @@ impl Macs {
         Ok(ClaimedMacs(wanted.iter().map(&mut claim).collect()))
     }
 
-    /// Takes back what was claimed.
+    /// Takes claims back.
     pub fn unclaim(&self, realm: &Name, claimed: ClaimedMacs) {
         let mut used = self.used();
         for (mac, before) in claimed.0 {
-            // What has left meanwhile does not come back.
+            // A use that has ended meanwhile does not come back.
             match before.and_then(MacUser::unless_left) {
-                // The transaction that it was offered under is over.
+                // The transaction of the offer is over.
                 Some(user) => drop(used.by.insert((realm.clone(), mac), MacUser { offered: None, ..user })),
                 None => drop(used.by.remove(&(realm.clone(), mac))),
             }
         }
     }
 
-    /// Lets another network claim them under this transaction, or under none any more.
+    /// Lets another network claim these MACs under this transaction, or ends the offer.
     pub fn offer(&self, asker: MacAsker<'_>, macs: &[(Mac, Address)]) {
         let mut used = self.used();
         for (mac, address) in macs {
@@ -246,7 +248,7 @@ impl Macs {
         }
     }
 
-    /// They are free when this unit is durable.
+    /// Frees these MACs once this unit is durable.
     pub fn leave(&self, asker: MacAsker<'_>, macs: &[(Mac, Address)], leaving: &Leaving) {
         let mut used = self.used();
         used.forget_left();
@@ -259,13 +261,13 @@ impl Macs {
         }
     }
 
-    /// What a network uses that was loaded: nobody has claimed anything of it yet.
+    /// Adds what a network uses that was loaded: no other network has claimed anything of it yet.
     pub fn add(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
         self.used().add(realm, network, macs);
     }
 
-    /// What a network uses that was loaded again: what its worthless memory claimed is forgotten, and is whose it was before.
-    /// In one step: what it uses still is at no moment free for another network.
+    /// Replaces what a network uses that was loaded again: the claims of its worthless memory are dropped, and those MACs go
+    /// to the users before. Done in one step: what the network still uses is never free for another network in between.
     pub fn replace(&self, realm: &Name, network: NetworkId, macs: impl Iterator<Item = (Mac, Address)>) {
         let mut used = self.used();
         used.by.retain(|_, user| user.forget(network));
@@ -365,7 +367,7 @@ mod tests {
         assert!(macs.claim(asker(&realm, 2, Some(7)), &wanted()).is_err(), "and is offered no more");
     }
 
-    /// A thread asks all the time while another one loads the network again and again.
+    /// One thread asks all the time while another one loads the network again and again.
     #[test]
     fn what_a_network_uses_that_is_loaded_again_is_at_no_moment_free() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
@@ -382,7 +384,7 @@ mod tests {
         });
     }
 
-    /// The transaction is given up; who claimed it is loaded again at once, and who offered it later.
+    /// The transaction is given up; the network that claimed the MAC is loaded again at once, the one that offered it later.
     #[test]
     fn a_mac_that_goes_over_in_doubt_is_nobody_elses_until_both_know_what_became_of_it() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
@@ -412,7 +414,7 @@ mod tests {
         assert!(macs.claim(third, &wanted()).is_ok());
     }
 
-    /// It died between deciding and handing in: that unit is never settled.
+    /// The actor died between deciding and handing in: that unit is never settled.
     #[test]
     fn what_left_with_a_dead_actor_keeps_nothing_behind_it_from_being_forgotten() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
@@ -422,7 +424,7 @@ mod tests {
         let of = |number| [(Mac(number), "10.0.0.5".parse().unwrap())];
         macs.claim(one, &of(0)).unwrap();
         macs.leave(one, &of(0), &Leaving { lane: Arc::clone(&dead), incarnation: 0, unit: 1 });
-        // Whoever finds it dead starts another one, on another line.
+        // The one that finds it dead starts another actor, on another lane.
         dead.incarnation.fetch_add(1, Ordering::AcqRel);
         for unit in 1..=100 {
             macs.claim(other, &of(unit)).unwrap();

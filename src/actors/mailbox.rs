@@ -1,17 +1,17 @@
-//! How actors are started on a reactor thread: with a mailbox that has its size from the first message on.
+//! Starts actors on a reactor thread, with a mailbox that has its final size from the first message on.
 
 use actix::dev::channel::channel;
 use actix::prelude::*;
 
 use super::reactor::Reactor;
 
-/// Of a mailbox that is bounded by something else: by permits, and by the in-flight bounds of the connections.
+/// Capacity of a mailbox that is bounded otherwise: by permits, and by the in-flight bounds of the connections.
 pub const BOUNDED_ELSEWHERE: usize = usize::MAX >> 8;
 
-/// Starts an actor on a reactor thread, with room for so many messages.
+/// Starts an actor on a reactor thread, with room for `capacity` messages.
 ///
-/// By itself actix gives 16, and an actor can ask for more where it begins to run: when its thread comes to it. Others have
-/// its address before, and on a busy machine the 17th message would be told that the mailbox is full.
+/// By default actix gives 16, and an actor can ask for more only when it begins to run, once its thread gets to it. Others
+/// have its address before that, and on a busy machine the 17th message would be refused because the mailbox is full.
 pub fn start<A>(reactor: &Reactor, capacity: usize, make: impl FnOnce() -> A + Send + 'static) -> Addr<A>
 where
     A: Actor<Context = Context<A>>,

@@ -4,7 +4,7 @@
 //!                 routes (a snapshot, read by everybody, written by the directory)
 //!                   │
 //!   server ──Work──▶ NetworkActor ──Unit──▶ Committer ──batches──▶ Store
-//!     │                (one a network)         │  (one a store, or one a shard)
+//!     │                (one per network)       │  (one per store, or per shard)
 //!     │◀──────────────── answers, when durable ┘
 //!     │
 //!     └──Job──▶ coordinator (a task) ──Begin/Settle──▶ Directory (catalog, supervisor)
@@ -13,14 +13,15 @@
 //!
 //! | mailbox | bound | beyond it |
 //! | --- | --- | --- |
-//! | network | [`crate::limits::NETWORK_QUEUE_REQUESTS_MAX`] requests, counted by permits: an actix mailbox is no bound; beside them one question of the act that has it locked | `overloaded` |
+//! | network | [`crate::limits::NETWORK_QUEUE_REQUESTS_MAX`] requests, counted by permits, because an actix mailbox is not a bound; and one question of the act that has it locked | `overloaded` |
 //! | committer | what the networks' permits and the connections' in-flight bounds let through | nothing can |
 //! | directory | jobs of the coordinator, bounded by connections × in-flight | nothing can |
 //! | answers to a connection | its requests in flight, at most [`crate::limits::IN_FLIGHT_REQUESTS_MAX`] | it stops reading |
 //!
-//! A node that is to own the register in a moment has its networks ready without actors: [`standby`].
+//! A node that is about to own the register has its networks ready without actors: [`standby`].
 //!
-//! What happens when one dies: a network actor is started afresh by the directory and loads its network from the store;
+//! What happens when one dies: a network actor is started afresh by the directory and loads its network from the store, unless it was
+//! stopped, and its memory is shown still;
 //! a committer or the directory takes the process with it (see [`Fatal`]), because what they hold in memory is not
 //! known to agree with the store any more, and the supervisor of the process restarts it.
 //!
@@ -47,6 +48,7 @@ pub mod recorded;
 pub mod reserve;
 pub mod routes;
 pub mod self_check;
+pub mod sending;
 pub mod service;
 pub mod standby;
 mod stops;
@@ -61,7 +63,7 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-pub use self::stops::StopReason;
+pub use self::stops::{StopReason, Stopped};
 use crate::core::address::Address;
 use crate::core::command::Command;
 use crate::core::outcome::Outcome;
@@ -74,24 +76,24 @@ use crate::store::ShardId;
 pub enum Applied {
     /// It did not happen.
     No,
-    /// Nobody knows.
+    /// It is not known whether it happened.
     Unknown,
 }
 
-/// What a network is waiting for.
+/// Why a network is not ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotReadyReason {
-    /// It is read from the store.
+    /// It is being read from the store.
     Loading,
-    /// Its actor is started again.
+    /// Its actor is being restarted.
     Restarting,
     /// The node that owns it cannot be reached, or nobody owns it.
     NoOwner,
-    /// Another node owns it since a moment.
+    /// Another node has owned it since a moment ago.
     Moved,
-    /// The server stops, and what waits is not waited for.
+    /// The server stops, and does not wait for what waits.
     Stopping,
-    /// It was restored from a copy, and an operator has to say that what is in use was claimed.
+    /// It was restored from a copy, and an operator has to confirm that what is in use was claimed.
     Restored,
 }
 
@@ -109,44 +111,45 @@ impl NotReadyReason {
     }
 }
 
-/// Every "no" that is not the domain's: the server's own state stands in the way.
+/// Every "no" that is not a refusal of the domain: the server's own state prevents the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
     /// The domain refuses.
     Refused(#[serde(with = "crate::core::compact::refusal")] Refusal),
     /// Refused before it was looked at.
     Overloaded {
-        /// What is full or over, as a sentence.
+        /// What is full or has ended, as a sentence.
         problem: String,
         /// When to come again.
         retry_after_ms: u64,
     },
     /// The store cannot take it.
     Unavailable {
-        /// What is known of it.
+        /// What is known of the change.
         applied: Applied,
-        /// What stands in the way, as a sentence.
+        /// What is in the way, as a sentence.
         problem: String,
     },
-    /// No node owns the register, since whoever could does not reach the store; nothing was begun.
+    /// No node owns the register, because no node that could own it reaches the store; nothing was begun.
     StoreAway {
-        /// What stands in the way, as a sentence.
+        /// What is in the way, as a sentence.
         problem: String,
     },
     /// The network cannot be asked just now; nothing was begun.
     NotReady {
-        /// What it waits for.
+        /// Why it cannot be asked.
         reason: NotReadyReason,
         /// When to come again.
         retry_after_ms: u64,
     },
-    /// Two claim an address of a network since a failover, and an operator has not decided: nothing new is granted in it.
+    /// Two claim an address of a network since a failover, and an operator has not decided yet: the network grants nothing
+    /// new.
     Contested {
         /// The network.
         network: Name,
-        /// Which item of an `ip.acquire` would be granted there.
+        /// The item of an `ip.acquire` that would be granted there.
         index: Option<usize>,
-        /// Which instance of a deployment would be.
+        /// The instance of a deployment to which it would be granted.
         instance: Option<Owner>,
         /// When to come again.
         retry_after_ms: u64,
@@ -157,14 +160,14 @@ pub enum Fault {
         network: Name,
         /// What stopped it.
         why: StopReason,
-        /// Where a list of networks goes on behind it.
+        /// Where a list of networks continues after it.
         next: Option<Box<coordinator::ListPlace>>,
     },
-    /// The history that a cursor names is not there.
+    /// The history that a cursor names does not exist.
     CursorLost {
         /// Why, as a sentence.
         problem: String,
-        /// The last cursor of it that is still good.
+        /// The last cursor of that history that is still good.
         last_common: events::Cursor,
     },
     /// A bug. The id is found in the log.
@@ -175,13 +178,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The time that a request has to be begun in is over.
+    /// The fault when the time by which a request had to begin has passed.
     pub fn too_late() -> Self {
-        let problem = "the request's `deadline_ms` was over before it was begun".to_owned();
+        let problem = "the request's `deadline_ms` passed before the server began it".to_owned();
         Self::Overloaded { problem, retry_after_ms: 0 }
     }
 
-    /// What stands in the way, without its full stop.
+    /// What is in the way, without a full stop.
     pub fn problem(&self) -> String {
         match self {
             Fault::Refused(refusal) => refusal.to_string(),
@@ -190,23 +193,23 @@ impl Fault {
             | Fault::CursorLost { problem, .. } => problem.clone(),
             Fault::Stopped { network, why, .. } => why.problem(network),
             Fault::StoreAway { problem } => {
-                format!("no node owns the register, as {problem}")
+                format!("no node owns the register, because {problem}")
             }
             Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
             Fault::Contested { network, .. } => format!(
-                "since a failover two claim one address of network `{network}`, so nothing new is granted in it until an \
-                 operator has decided (cluster.conflicts, cluster.accept)"
+                "after a failover two holders claim one address of network `{network}`, so nothing new is granted there until \
+                 an operator decides (cluster.conflicts, cluster.accept)"
             ),
-            Fault::Internal { id } => format!("a bug in the server; its log has the story under {id}"),
+            Fault::Internal { id } => format!("a bug in the server; its log has the details under {id}"),
         }
     }
 
-    /// The fault as it is answered where a part of what was asked is done: nobody is to believe that nothing was.
+    /// The fault as it is answered if a part of the request is done: the client must not believe that nothing was.
     pub fn after(self, done: &str) -> Self {
         Fault::Unavailable { applied: Applied::Unknown, problem: format!("{done}; then: {}", self.problem()) }
     }
 
-    /// Is capacity all that is missing?
+    /// Is only capacity missing?
     pub fn is_no_capacity(&self) -> bool {
         match self {
             Fault::Refused(Refusal::NotEnoughCapacity(_)) => true,
@@ -223,12 +226,12 @@ impl Fault {
         }
     }
 
-    /// A MAC that another network of the realm uses, that network, and the address there, where it is not said who holds it.
+    /// The MAC of the refusal, the other network that uses it, and the address there, if the holder is not named yet.
     fn unnamed_user(&self) -> Option<(Mac, NetworkId, Address)> {
         if let Fault::Refused(refusal) = self { refusal.unnamed_user() } else { None }
     }
 
-    /// The fault as it is answered to what changes nothing: that nothing was applied is known, whatever became of it.
+    /// The fault as it is answered to a request that changes nothing: it is known that nothing was applied, whatever happened.
     pub fn of_read(mut self: Box<Self>) -> Box<Self> {
         if let Fault::Unavailable { applied, .. } = &mut *self {
             *applied = Applied::No;
@@ -236,7 +239,7 @@ impl Fault {
         self
     }
 
-    /// The fault as it is answered to who waited for so long; a refusal says that he did.
+    /// The fault as it is answered to a client that waited; a refusal tells for how long.
     pub fn after_waiting(mut self: Box<Self>, waited_ms: u64) -> Box<Self> {
         if let Fault::Refused(refusal) = &mut *self {
             refusal.note_wait(waited_ms);
@@ -244,7 +247,7 @@ impl Fault {
         self
     }
 
-    /// The fault as it is answered to who waited for so long, and then all that his owner has was let go of.
+    /// The fault as it is answered to a client that waited until everything of its owner was released.
     pub fn after_end_of_wait(mut self: Box<Self>, waited_ms: u64) -> Box<Self> {
         if let Fault::Refused(refusal) = &mut *self {
             refusal.note_end_of_wait();
@@ -259,60 +262,61 @@ impl From<Refusal> for Box<Fault> {
     }
 }
 
-/// What a command is answered.
+/// The answer to a command.
 pub type Answer = Result<Outcome, Box<Fault>>;
 
-/// An answer and which request of its outlet it belongs to.
+/// An answer, and the request of its outlet that it belongs to.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// Number that the asker gave to the request.
+    /// The number that the sender gave to the request.
     pub ticket: u32,
-    /// What it is answered.
+    /// The answer to it.
     pub answer: Answer,
 }
 
 /// A request that found no capacity and waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeganToWait {
-    /// Of the request.
+    /// The number of the request.
     pub ticket: u32,
-    /// For which networks: one for all of it, or one for each of its parts, in order. Where it has to go on waiting at
-    /// another node, it is for these, whatever they and others are called by then.
+    /// The networks that it waits for: one for all of it, or one for each of its parts, in order. If it has to go on waiting
+    /// at another node, it waits for these, whatever names they and others have by then.
     pub networks: Vec<NetworkId>,
 }
 
-/// What comes back to who asked.
+/// What comes back to the sender of requests.
 #[derive(Debug)]
 pub enum Told {
     /// Answers of one network, to requests that became durable together.
     Replies(Vec<Reply>),
     /// The answer of the coordinator to one job.
     Job(u32, Result<coordinator::Done, Box<Fault>>),
-    /// These found no capacity and wait: what was asked behind them need not wait for them. Their answers come later.
+    /// These requests found no capacity and wait: what was asked after them need not wait for them. Their answers come later.
     Waits(Vec<BeganToWait>),
-    /// What a subscription of the client's connection has to say.
+    /// A notice of a subscription of the client's connection.
     Notice(Notice),
 }
 
-/// Lines for a client that were not asked for one by one.
+/// Lines for a client that did not ask for each of them.
 #[derive(Debug)]
 pub struct Notice {
-    /// Of which subscription.
+    /// The number of the subscription.
     pub subscription: u64,
     /// Whole lines.
     pub lines: Vec<u8>,
-    /// They are its last.
+    /// Whether they are its last.
     pub ends: bool,
-    /// The room that they take, which comes back when they are written: all subscriptions of a connection have some together. None
-    /// for the last of one that ends with its connection.
+    /// The room that they take, which is given back when they are written: all subscriptions of a connection share some room.
+    /// None for the last notice of a subscription that ends with its connection.
     pub room: Option<tokio::sync::OwnedSemaphorePermit>,
 }
 
-/// Where answers go: one message for all requests of one socket read that became durable together. Unbounded as a
-/// channel; bounded by the requests in flight of who reads it.
+/// Where answers go: one message for all requests of one socket read that became durable together. As a channel it is
+/// unbounded; it is bounded by the requests in flight of its reader.
 pub type Outlet = mpsc::UnboundedSender<Told>;
 
-/// A channel for answers. Unbounded as a channel: what is in it is bounded by the requests in flight of who reads it.
+/// Creates a channel for answers. As a channel it is unbounded: its contents are bounded by the requests in flight of its
+/// reader.
 #[expect(
     clippy::disallowed_methods,
     reason = "bounded by the requests in flight; a full channel would hold an actor up"
@@ -321,7 +325,7 @@ pub fn outlet<T>() -> (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>) {
     mpsc::unbounded_channel()
 }
 
-/// The answer of an outlet that was made for one request. None: whoever had the request died before it answered.
+/// The answer of an outlet that was made for one request. None: the actor that had the request died before it answered.
 pub async fn only_answer(mut answers: mpsc::UnboundedReceiver<Told>) -> Option<Answer> {
     match answers.recv().await? {
         Told::Replies(mut replies) => Some(replies.pop()?.answer),
@@ -329,12 +333,12 @@ pub async fn only_answer(mut answers: mpsc::UnboundedReceiver<Told>) -> Option<A
     }
 }
 
-/// Why nothing is answered, where this stands in the way of the store.
+/// Why nothing is answered while this keeps the store from working.
 pub fn unproved(why: &str) -> String {
-    format!("{why}: that this node owns the register still cannot be proved, so nothing is answered")
+    format!("{why}: this node cannot prove at present that it still owns the register, so it answers nothing")
 }
 
-/// Answers many requests alike.
+/// Answers many requests with the same fault.
 pub fn answer_all(outlet: &Outlet, tickets: impl Iterator<Item = u32>, fault: &Fault) {
     let replies = tickets.map(|ticket| Reply { ticket, answer: Err(Box::new(fault.clone())) }).collect();
     // A closed outlet is a client that hung up.
@@ -350,21 +354,21 @@ pub struct Item {
     pub command: Command,
     /// Who asks, for the history.
     pub by: CompactString,
-    /// Why, in the words of who asks.
+    /// Why, in the words of the client.
     pub reason: Option<CompactString>,
-    /// Not begun by then, it is refused.
+    /// A request that has not begun by then is refused.
     pub deadline: Option<Instant>,
-    /// Decide and answer, change nothing.
+    /// Decide and answer, but change nothing.
     pub dry_run: bool,
-    /// Where it finds no capacity, it may wait for some.
+    /// If it finds no capacity, it may wait for some.
     pub wait: Option<waits::Wait>,
 }
 
-/// The process can not go on: told once, to whoever runs the server. It stops acknowledging at once.
+/// The process cannot go on: reported once, to the code that runs the server. The server stops acknowledging at once.
 #[derive(Debug, Clone)]
 pub struct Fatal(pub String);
 
-/// The shard on which a network lives. Fixed for ever by the network's id and the store's number of shards.
+/// The shard on which a network lives. Fixed forever by the network's id and the store's number of shards.
 pub fn shard_of(network: NetworkId, shards: u16) -> ShardId {
     let hash = xxhash_rust::xxh3::xxh3_64(&network.0.to_be_bytes());
     ShardId((hash % u64::from(shards.max(1))) as u16)

@@ -8,36 +8,38 @@
 //! Serving ◀──┴─────────────────────────┘
 //!   │  ▲  └──▶ Turn: the turn of a waiter over several networks, see `holding`
 //!   │  └──────Loaded────── Loading ◀── its incarnation was given up (commit in doubt), or a panic
-//!   └──3 panics in a minute, or it is not what is stored──▶ Stopped ◀──what is stored does not load── Loading
-//!                       that one answers what only reads, from memory
+//!   └──3 panics in a minute, or memory differs from the store──▶ Stopped ◀──the store's data does not load── Loading
+//!                       if memory differs, it still answers reads, from memory
 //!
-//! Serving ──network is no more──▶ Gone
+//! Serving ──the network is gone──▶ Gone
 //! ```
 //!
-//! Owns the only `Network` of its id in memory. A message is all that one socket read brought for this network; what takes
-//! long of it goes on in a later turn, before anything that came behind it. Nothing is awaited between decide and apply; requests that arrive while it is held or loading wait, in order, bounded by the
-//! network's permits and by [`DEFERRED_MS_MAX`].
+//! Owns the only `Network` of its id in memory. A message is everything that one socket read brought for this network;
+//! requests in it that take long continue in a later turn, before anything that came later. Nothing is awaited between decide
+//! and apply; requests that arrive while the network is held or loading wait, in order, bounded by the network's permits and
+//! by [`DEFERRED_MS_MAX`].
 //!
-//! **The reply barrier** (invariant I-7) is stated here and kept by `committer`: an answer leaves directly only if its
-//! unit changes nothing, everything that the network ever enqueued is settled, its incarnation still stands, and the
-//! store's ownership is standing. Every other answer, refusals and reads included, travels with a unit behind what it saw.
+//! **The reply barrier** (invariant I-7) is stated here and kept by `committer`: an answer leaves directly only if its unit
+//! changes nothing, everything that the network ever enqueued is settled, its incarnation still stands, and the store's
+//! ownership is standing. Every other answer, refusals and reads included, travels with a unit that is committed after what it
+//! saw.
 //!
 //! | file | does |
 //! | --- | --- |
-//! | `working` | requests, one after the other, and the way out for what comes of them |
-//! | `deciding`, `staging` | decides and applies behind a wall that catches panics; what one turn brings together |
+//! | `working` | processes requests, one after the other, and sends the results |
+//! | `deciding`, `staging` | decides and applies behind a wall that catches panics; collects what one turn produces |
 //! | `pace` | when the others of its thread have their turn |
 //! | `waiting`, `queue` | requests that wait for capacity, and whose turn it is |
 //! | `holding` | its part in what several networks decide together |
-//! | `listing` | lists that take several looks |
-//! | `sweeping`, `uses` | first misses of sweeps; MACs, which are unique beyond it |
+//! | `listing` | lists that take several turns |
+//! | `sweeping`, `uses` | first misses of sweeps; MACs and recorded addresses, which are unique in the realm |
 //! | `comparing` | its part in the self-check |
-//! | `messages`, `end`, `recall` | what it is sent; its end; what of it is durable, where the store cannot tell |
+//! | `messages`, `end`, `recall` | its messages; its end; what of it is durable, if the store cannot tell |
 //!
-//! Here is what it is, and how it comes to be loaded, woken and retired.
+//! This file has the actor itself, and how it is loaded, woken and retired.
 //!
 //! Review notes: what if the actor is held, loading or stopped when a new message comes? Is `settled` read before
-//! `incarnation`? What happens when the client hung up (nothing: its outlet is closed, and who waits is given up)?
+//! `incarnation`? What happens when the client hung up (nothing: its outlet is closed, and a waiting request is given up)?
 
 mod comparing;
 mod deciding;
@@ -92,11 +94,11 @@ use crate::core::state::Step;
 use crate::core::types::{Generation, NetworkId, Scope};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 
-/// How long a request waits for a network that is loading before it is refused.
+/// How long a request waits for a network that is being loaded before it is refused.
 pub const DEFERRED_MS_MAX: u64 = 2_000;
-/// Room in its mailbox: twice the permits, so that control messages find some even where requests fill theirs.
+/// Capacity of the actor's mailbox: twice the permits, so that control messages find room even if requests fill theirs.
 pub const MAILBOX_MESSAGES: usize = NETWORK_QUEUE_REQUESTS_MAX * 2;
-/// So many panics within [`PANIC_WINDOW`] stop a network.
+/// This many panics within [`PANIC_WINDOW`] stop a network.
 const PANICS_MAX: usize = 3;
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
@@ -108,13 +110,14 @@ enum Phase {
         steps: Vec<Step>,
         claimed: ClaimedMacs,
     },
-    /// It is the turn of a waiter over several networks. `behind`: coordinators that want to hold it, each woken when that is over.
+    /// A waiter over several networks has its turn. `behind`: coordinators that want to hold this network, each woken when the
+    /// turn is over.
     Turn {
         arrival: Arrival,
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,
     },
-    /// `behind`: coordinators that want to hold it, and hold other networks already; each is woken when loading ends.
+    /// `behind`: coordinators that want to hold this network, and already hold others; each is woken when loading ends.
     Loading {
         since: tokio::time::Instant,
         behind: Vec<oneshot::Sender<()>>,
@@ -123,7 +126,7 @@ enum Phase {
     Gone,
 }
 
-/// Is it longer than anybody waits for it?
+/// Has it been loading for longer than any request waits for it?
 fn is_long(shared: &Shared, since: tokio::time::Instant) -> bool {
     since.elapsed() > shared.deferred_max()
 }
@@ -143,7 +146,8 @@ struct TimersAsked {
 }
 
 impl TimersAsked {
-    /// Is the other asked for already? The two clocks that a time comes from may be read on either side of a millisecond.
+    /// Is everything that the other asks for asked for already? The two clocks behind a time may be read on either side of a
+    /// millisecond.
     fn covers(self, other: Self) -> bool {
         let same = match (self.due, other.due) {
             (Some(due), Some(other)) => due.abs_diff(other) <= 1,
@@ -154,7 +158,7 @@ impl TimersAsked {
     }
 }
 
-/// What a `NetworkActor` is made with.
+/// What a `NetworkActor` is created from.
 #[derive(Debug)]
 pub struct Birth {
     /// The network as it is in memory.
@@ -165,7 +169,7 @@ pub struct Birth {
     pub published: Arc<Published>,
 }
 
-/// The actor.
+/// The actor of one network.
 pub struct NetworkActor {
     shared: Arc<Shared>,
     network: Network,
@@ -180,38 +184,38 @@ pub struct NetworkActor {
     /// Generations that were drawn for the last decision: the first, and how many.
     drawn: Cell<(Generation, u64)>,
     panics: VecDeque<tokio::time::Instant>,
-    /// How often it asked to be loaded again.
+    /// How often the actor asked to have the network loaded again.
     loads: u64,
-    /// Scopes that were published. Looked at for each grant.
+    /// Scopes that were published. Looked up for each grant.
     scopes: HashSet<Scope>,
-    /// One of them: that of the last grant.
+    /// The scope of the last grant, one of `scopes`.
     scope_noted: Option<Scope>,
     /// What the timers were asked for since the last tick.
     asked: Cell<Option<TimersAsked>>,
-    /// Requests since the others of this thread had their turn, or what took as long.
+    /// Requests, or work that takes as long, since the other networks and connections of this thread had their turn.
     turn: usize,
     /// Claimants that a sweep missed.
     misses: Misses,
     /// Requests that wait for capacity.
     waiting: WaitQueue<Asker>,
-    /// It goes on when the others of its thread had their turn, with who waits and then with what was deferred: everything else waits
-    /// until then.
+    /// Work is left over until the others of its thread had their turn: first the waiters, then what was deferred. Everything
+    /// else waits until then.
     behind: bool,
-    /// It looks for what is due again when the others had their turn.
+    /// Look for what is due again, once the others had their turn.
     ticks_again: bool,
-    /// It has asked whether whoever would renew is served, and is not answered yet.
+    /// The actor has asked whether clients that want to renew are served now, and has no answer yet.
     proves: bool,
-    /// It was loaded as one that is purged: whoever let go of what is held may have ended half-way, and it goes on by itself. So it
-    /// does where whoever does it gives up.
+    /// The network was purged when it was loaded: the job that released its holdings may have ended half-way, so the actor
+    /// continues by itself. It also does so if the job that purges gives up.
     left_over: bool,
-    /// From its memory to what of it is durable, where the store can be emptied while the process goes on.
+    /// The way back from its memory to what of it is durable, for stores that can be emptied while the process goes on.
     back: WayBack,
-    /// A step broke off half-way since it was loaded.
+    /// A step broke off half-way since the network was loaded.
     torn: bool,
 }
 
 impl NetworkActor {
-    /// Around a network that was loaded or made.
+    /// Around a network that was loaded, or made; or that an actor left which died while it was stopped, as its figures say still.
     pub fn new(shared: Arc<Shared>, birth: Birth) -> Self {
         let Birth { network, lane, published } = birth;
         let draws = Draws::new(&*shared.clock);
@@ -219,6 +223,9 @@ impl NetworkActor {
         let scopes = network.scope_names().into_iter().collect();
         let misses = Misses::new(Arc::clone(&shared.sweeps));
         let left_over = network.config().purged;
+        let phase = published.stopped().map_or(Phase::Serving, Phase::Stopped);
+        // If an actor before it died, the network was read again by now.
+        published.note_loading(false);
         Self {
             shared,
             network,
@@ -226,7 +233,7 @@ impl NetworkActor {
             incarnation,
             enqueued: 0,
             published,
-            phase: Phase::Serving,
+            phase,
             deferred: VecDeque::new(),
             draws,
             drawn: Cell::default(),
@@ -251,7 +258,7 @@ impl NetworkActor {
         self.lane.id
     }
 
-    /// What is answered once it was stopped. It is called as its users call it.
+    /// The answer to requests once the network was stopped. It names the network as its users do.
     fn fault_of_stop(&self, why: StopReason) -> Fault {
         Fault::Stopped { network: self.network.config().name.clone(), why, next: None }
     }
@@ -268,7 +275,7 @@ impl NetworkActor {
         }
     }
 
-    /// Are requests looked at, one after the other? Of a network that is stopped only those that read.
+    /// Does the actor process requests, one after the other? If the network is stopped, only those that read.
     fn looks_at_requests(&self) -> bool {
         match self.phase {
             Phase::Serving => true,
@@ -277,19 +284,19 @@ impl NetworkActor {
         }
     }
 
-    /// Is everything that this memory was built from still so? If not, it is worthless and is loaded again.
+    /// Does everything that this memory was built from still hold? If not, the memory is worthless and is loaded again.
     fn stands(&self) -> bool {
         self.lane.incarnation.load(Ordering::Acquire) == self.incarnation
     }
 
-    /// What every turn ends with: timers, loading, figures.
+    /// Ends every turn: timers, loading, figures.
     fn after(&mut self, ctx: &mut Context<Self>) {
         match self.phase {
             Phase::Serving => return self.wake_when_due(ctx, true),
             Phase::Loading { .. } => self.reload(ctx),
             Phase::Stopped(why) => {
                 let fault = self.fault_of_stop(why);
-                // What is asked of a memory that is shown is looked at one by one.
+                // Requests to a memory that is still shown are decided one by one.
                 let kept = if why.shows_memory() { self.take_deferred_work() } else { VecDeque::new() };
                 self.refuse_deferred(&fault);
                 self.deferred = kept;
@@ -302,8 +309,8 @@ impl NetworkActor {
         self.look_again(ctx);
     }
 
-    /// Asks to be woken for the next lease, cooldown or probation that ends, for the next waiter whose time is over, and for what
-    /// is kept for lists.
+    /// Asks to be woken for the next lease, cooldown or probation that ends, for the next waiter whose time is over, and for
+    /// the end of what is kept for lists.
     fn wake_when_due(&self, ctx: &Context<Self>, dirty: bool) {
         self.tell_waiting();
         let due = self.next_due();
@@ -315,7 +322,8 @@ impl NetworkActor {
         self.wake(ctx, next, dirty);
     }
 
-    /// After enough work: a full mailbox, or much that was deferred, would keep the thread from the other networks and connections.
+    /// Rests after enough work: a full mailbox, or many deferred requests, would keep the thread from its other networks and
+    /// connections.
     fn let_others_on(&mut self, ctx: &mut Context<Self>) {
         if self.turn >= TURN_REQUESTS_MAX {
             self.turn = 0;
@@ -323,8 +331,9 @@ impl NetworkActor {
         }
     }
 
-    /// Goes on when the other networks and connections of the thread had their turn. A message to itself alone would be taken in the
-    /// same breath. What came meanwhile is deferred first, so that whoever holds other networks goes before it.
+    /// Continues once the other networks and connections of the thread had their turn. If the actor only sent itself a
+    /// message, it would receive it in the same poll. What arrived meanwhile is deferred first, so that holders of other
+    /// networks go before it.
     fn rest(&mut self, ctx: &mut Context<Self>) {
         ctx.wait(tokio::task::yield_now().into_actor(self));
         if self.looks_at_requests() && !self.behind {
@@ -333,7 +342,7 @@ impl NetworkActor {
         }
     }
 
-    /// Looks for what is due again when the others had their turn.
+    /// Looks for what is due again, once the others had their turn.
     fn tick_again(&mut self, ctx: &mut Context<Self>) {
         if !self.ticks_again {
             self.ticks_again = true;
@@ -347,16 +356,17 @@ impl NetworkActor {
         self.wake(ctx, Some(0), true);
     }
 
-    /// Asks the committer for the network as the store has it, behind everything of it that is under way.
+    /// Asks the committer for the network as the store has it, after everything of it that is under way.
     fn reload(&mut self, ctx: &mut Context<Self>) {
         self.phase = Phase::Loading { since: tokio::time::Instant::now(), behind: Vec::new() };
         self.published.note_stopped(None);
+        self.published.note_loading(true);
         self.hold_deferred_in_loading();
         self.published.reloads.fetch_add(1, Ordering::Relaxed);
         self.shared.metrics.restarts.inc();
         let (to, loaded) = oneshot::channel();
         self.shared.reload(Reload { lane: Arc::clone(&self.lane), to });
-        // Only the last one asked for counts: an earlier image may lack what was granted since.
+        // Only the latest request counts: an earlier image may lack what was granted since.
         self.loads += 1;
         let asked = self.loads;
         ctx.spawn(loaded.into_actor(self).map(move |loaded, act, ctx| {
@@ -369,7 +379,7 @@ impl NetworkActor {
         self.look_again(ctx);
     }
 
-    /// Asks to be woken when something is due, and soon if what it publishes changed.
+    /// Asks to be woken when something is due, and soon if the published figures changed.
     fn wake(&self, ctx: &Context<Self>, due_in_ms: Option<u64>, dirty: bool) {
         let asks = TimersAsked { due: due_in_ms.map(|ms| self.shared.clock.boot_ms().saturating_add(ms)), dirty };
         if !self.asked.get().is_some_and(|asked| asked.covers(asks)) {
@@ -410,7 +420,7 @@ impl Handler<Work> for NetworkActor {
 impl Handler<Retire> for NetworkActor {
     type Result = ();
     fn handle(&mut self, _: Retire, ctx: &mut Context<Self>) {
-        let problem = "this node does not own the network any more; ask again".to_owned();
+        let problem = "this node no longer owns the network; ask again".to_owned();
         self.refuse_deferred(&Fault::Unavailable { applied: Applied::No, problem });
         self.refuse_waiters(&Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 200 });
         self.forget();
@@ -442,7 +452,7 @@ impl Handler<Tick> for NetworkActor {
                         self.publish_scopes();
                     }
                     if self.waiting.is_open() {
-                        // What came free is not served yet where the store takes nothing.
+                        // What became free is not served while the store takes nothing.
                         self.tell_waiting();
                         self.look_again(ctx);
                     } else {
@@ -489,8 +499,9 @@ impl NetworkActor {
         if !matches!(self.phase, Phase::Loading { .. }) {
             return;
         }
+        self.published.note_loading(false);
         let Some(image) = image else {
-            // It was never made durable, or its deletion was.
+            // Either the network never became durable, or its deletion did.
             (self.phase, self.incarnation) = (Phase::Gone, incarnation);
             self.uses_nothing();
             self.refuse_waiters_as_gone();
@@ -515,7 +526,8 @@ impl NetworkActor {
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }
             Err(problem) => {
-                tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it cannot be loaded");
+                tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it \
+                 cannot be loaded");
                 self.phase = Phase::Stopped(StopReason::Unloadable);
                 self.published.note_stopped(Some(StopReason::Unloadable));
             }

@@ -1,8 +1,8 @@
-//! On which reactor thread the actor of a network lives: on the one that has the fewest of them, the first one first.
+//! Chooses the reactor thread of a network's actor: the thread with the fewest of them, and of equals the first.
 //!
-//! Where the store commits all shards together, their one committer lives on the first one. So where a register has one
-//! network, both live on one thread, and what they say to each other wakes nobody; connections leave that thread where it
-//! can do no more (`server::balance`, which counts them in the same way).
+//! If the store commits all shards together, their one committer lives on the first thread. So if a register has one network,
+//! both live on one thread, and no message between them wakes another thread; connections leave that thread when it has no
+//! capacity left (`server::balance`, which counts them in the same way).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub struct Places(Arc<[AtomicUsize]>);
 
-/// A place on a thread, until who has it is gone.
+/// A place on a thread, taken until this is dropped.
 #[derive(Debug)]
 pub struct Placed {
     counts: Arc<[AtomicUsize]>,
@@ -19,36 +19,36 @@ pub struct Placed {
 }
 
 impl Places {
-    /// Of so many threads.
+    /// Places on this many threads.
     pub fn new(threads: usize) -> Self {
         Self((0..threads.max(1)).map(|_| AtomicUsize::new(0)).collect())
     }
 
-    /// A place on the thread that has the fewest. Cost: a look at each thread.
+    /// Takes a place on the thread that has the fewest. Cost: one look at each thread.
     pub fn take(&self) -> Placed {
         let fewest = (0..self.0.len()).min_by_key(|&on| self.count(on));
         self.take_on(fewest.unwrap_or(0))
     }
 
-    /// A place on this one.
+    /// Takes a place on this thread.
     pub fn take_on(&self, on: usize) -> Placed {
         self.0[on].fetch_add(1, Ordering::Relaxed);
         Placed { counts: Arc::clone(&self.0), on }
     }
 
-    /// How many this thread has.
+    /// How many places of this thread are taken.
     pub fn count(&self, on: usize) -> usize {
         self.0[on].load(Ordering::Relaxed)
     }
 }
 
 impl Placed {
-    /// Which thread it is.
+    /// The thread of the place.
     pub fn on(&self) -> usize {
         self.on
     }
 
-    /// On another one from now on.
+    /// Moves the place to another thread.
     pub fn moved(&mut self, to: usize) {
         self.counts[to].fetch_add(1, Ordering::Relaxed);
         self.counts[self.on].fetch_sub(1, Ordering::Relaxed);
@@ -71,7 +71,7 @@ mod tests {
         let places = Places::new(2);
         let mut placed: Vec<Placed> = (0..4).map(|_| places.take()).collect();
         assert_eq!(placed.iter().map(Placed::on).collect::<Vec<_>>(), [0, 1, 0, 1]);
-        // Where the others of a thread are gone there is room.
+        // A thread whose networks are gone has room.
         drop((placed.remove(3), placed.remove(1)));
         assert_eq!([places.take().on(), places.take().on()], [1, 1]);
         drop(placed);

@@ -1,7 +1,7 @@
 //! What a network's actor tells the world without being asked: whoever wants it reads it here, and sends no message.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
@@ -146,29 +146,36 @@ impl Deeds {
     }
 }
 
+/// As what a want of room counts that no address which comes free ends: the network is not full, nothing of it is what was asked for.
+pub const NO_POOL_FITS: &str = "no_pool_fits";
+
 /// What a network refused since this node serves it under its name.
 #[derive(Debug, Default)]
-pub struct Refusals([AtomicU64; KINDS.len()]);
+pub struct Refusals {
+    by_kind: [AtomicU64; KINDS.len()],
+    no_pool_fits: AtomicU64,
+}
 
 impl Refusals {
     /// A request is answered so: if that is a refusal, it counts. Not for what is decided and answered to nobody: a dry run,
     /// or a try of a request that goes on waiting.
     pub(super) fn note_answer(&self, fault: &Fault) {
-        if let Fault::Refused(refusal) = fault
-            && let Some(count) = self.0.get(usize::from(refusal.precedence()))
-        {
+        let Fault::Refused(refusal) = fault else { return };
+        let of_kind = self.by_kind.get(usize::from(refusal.precedence()));
+        if let Some(count) = if refusal.no_pool_fits() { Some(&self.no_pool_fits) } else { of_kind } {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// As [`Deeds::begin_anew`].
     pub(super) fn begin_anew(&self) {
-        self.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        self.by_kind.iter().chain([&self.no_pool_fits]).for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
-    /// Requests that were refused, by kind.
+    /// Requests that were refused, by kind; and [`NO_POOL_FITS`].
     pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        KINDS.iter().zip(&self.0).map(|(kind, count)| (*kind, count.load(Ordering::Relaxed)))
+        let counts = KINDS.iter().zip(&self.by_kind).chain([(&NO_POOL_FITS, &self.no_pool_fits)]);
+        counts.map(|(kind, count)| (*kind, count.load(Ordering::Relaxed)))
     }
 }
 
@@ -188,6 +195,10 @@ pub struct Published {
     waiting_began_ms: AtomicU64,
     /// 0: it is not; else which of all reasons.
     stopped: AtomicU8,
+    /// It is being read from the store again.
+    loading: AtomicBool,
+    /// What an actor had in memory that died while it was stopped, and showed that.
+    left: Mutex<Option<Box<Network>>>,
     scopes: RwLock<HashSet<Scope>>,
 }
 
@@ -234,6 +245,16 @@ impl Published {
         trend.reaches(left as f64, now_ms).filter(|_| left > 0)
     }
 
+    /// It is being read from the store again, or is not any more.
+    pub(super) fn note_loading(&self, is_loading: bool) {
+        self.loading.store(is_loading, Ordering::Relaxed);
+    }
+
+    /// Is it being read from the store again?
+    pub fn is_loading(&self) -> bool {
+        self.loading.load(Ordering::Relaxed)
+    }
+
     /// It is stopped, or is not any more.
     pub(super) fn note_stopped(&self, why: Option<StopReason>) {
         let at = why.and_then(|why| StopReason::ALL.iter().position(|of| *of == why));
@@ -244,6 +265,16 @@ impl Published {
     pub fn stopped(&self) -> Option<StopReason> {
         let at = usize::from(self.stopped.load(Ordering::Relaxed)).checked_sub(1)?;
         StopReason::ALL.get(at).copied()
+    }
+
+    /// Its actor dies, stopped, and whoever has to decide between its memory and the store must see that still.
+    pub(super) fn leave(&self, memory: Network) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(memory));
+    }
+
+    /// What was left so.
+    pub(super) fn take_left(&self) -> Option<Box<Network>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Something of this scope is granted.

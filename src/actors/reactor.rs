@@ -1,7 +1,7 @@
-//! A thread on which actors and connections run, as whoever starts something on it sees it.
+//! A thread on which actors and connections run, as the code that starts something on it sees it.
 //!
-//! It is an actix arbiter. Where the time of a whole node is somebody else's (the simulation), it is a queue that he empties:
-//! an arbiter runs on a runtime of its own, with its own clock, and the clocks of several nodes would not go together.
+//! A reactor is an actix arbiter. In the simulation, which owns the time of a whole node, it is a queue that the simulation
+//! empties: an arbiter runs on a runtime of its own, with its own clock, and the clocks of several nodes would not agree.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::pin::Pin;
 use actix::ArbiterHandle;
 use tokio::sync::mpsc;
 
-/// Something to be run on a thread until it ends.
+/// A task that runs on a thread until it ends.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// See the module.
@@ -17,7 +17,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub enum Reactor {
     /// A thread of its own.
     Arbiter(ArbiterHandle),
-    /// Whoever has the other end runs what comes, in the order in which it comes, on one thread.
+    /// The holder of the other end runs what arrives, in order of arrival, on one thread.
     Queue(mpsc::UnboundedSender<Task>),
 }
 
@@ -28,7 +28,7 @@ impl From<ArbiterHandle> for Reactor {
 }
 
 impl Reactor {
-    /// Runs this on its thread. False if that is gone.
+    /// Runs a task on the thread. False if the thread is gone.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
         match self {
             Reactor::Arbiter(handle) => handle.spawn(task),
@@ -36,7 +36,7 @@ impl Reactor {
         }
     }
 
-    /// Calls this on its thread. False if that is gone.
+    /// Calls a function on the thread. False if the thread is gone.
     pub fn spawn_fn(&self, act: impl FnOnce() + Send + 'static) -> bool {
         self.spawn(async move { act() })
     }

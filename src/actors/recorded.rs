@@ -1,10 +1,10 @@
-//! Which addresses dynamic networks have written down, by realm: in a realm an address belongs to one network, and these
-//! lie in no subnet that the catalog could guard.
+//! The addresses that dynamic networks have recorded, by realm: in a realm an address belongs to one network, and these lie in
+//! no subnet that the catalog could guard.
 //!
-//! Whoever writes one down holds an intent in the catalog meanwhile, so that neither a subnet nor another network gets it
-//! in between; from then on the directory finds it here. It leaves with the unit in which its reservation ends.
+//! Whoever records an address holds an intent in the catalog meanwhile, so that neither a subnet nor another network gets the
+//! address in between; from then on the directory finds it here. It leaves with the unit in which its reservation ends.
 //!
-//! In memory only: every network that is loaded, or loaded again, says what it has. Written by `network`, read by
+//! In memory only: every network that is loaded, or loaded again, reports what it has. Written by `network`, read by
 //! `directory`.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,15 +14,15 @@ use super::macs::{Departures, Leaving};
 use crate::core::address::{Address, Range};
 use crate::core::types::{Name, NetworkId};
 
-/// Which network has an address, and how it leaves, if it does.
+/// The network that has an address, and how the address leaves it, if it does.
 type RecordedBy = (NetworkId, Option<Leaving>);
 
-/// Is it that network's still, as far as is known?
+/// Does the network still have it, as far as is known?
 fn stands((_, leaving): &RecordedBy) -> bool {
     !leaving.as_ref().is_some_and(Leaving::is_durable)
 }
 
-/// What is written down in one realm.
+/// The addresses recorded in one realm.
 #[derive(Debug, Default)]
 struct RecordedRealm {
     addresses: BTreeMap<Address, RecordedBy>,
@@ -54,19 +54,19 @@ pub struct Recorded {
 
 impl Recorded {
     fn realms(&self) -> MutexGuard<'_, HashMap<Name, RecordedRealm>> {
-        // Whatever a panic left behind is still true: one that leaves and is not listed so is only kept for longer.
+        // Whatever a panic left behind is still true: a departure that is not listed is only kept for longer.
         self.realms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first one within a range that another network than `except` has.
+    /// The first address within a range that a network other than `except` has.
     pub fn first_in(&self, realm: &Name, range: Range, except: NetworkId) -> Option<(Address, NetworkId)> {
         let realms = self.realms();
         let mut within = realms.get(realm)?.addresses.range(range.first()..=range.last());
         within.find(|(_, of)| of.0 != except && stands(of)).map(|(address, (network, _))| (*address, *network))
     }
 
-    /// The networks that have it, in one realm or all. What is released durably is nobody's, though it is listed until the
-    /// next that leaves.
+    /// The networks that have an address, in one realm or all. What was durably released belongs to nobody, although it is
+    /// listed until the next departure.
     pub fn holding(&self, realm: Option<&Name>, address: Address) -> Vec<NetworkId> {
         let realms = self.realms();
         let asked = realms.iter().filter(|(name, _)| realm.is_none_or(|realm| realm == *name));
@@ -76,7 +76,7 @@ impl Recorded {
         holding
     }
 
-    /// A network has these.
+    /// Notes that a network has these addresses.
     pub fn add(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>) {
         let mut addresses = addresses.peekable();
         // Most networks have none.
@@ -85,7 +85,7 @@ impl Recorded {
         }
     }
 
-    /// They are free when this unit is durable.
+    /// Frees these addresses once this unit is durable.
     pub fn leave(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>, leaving: &Leaving) {
         let mut realms = self.realms();
         let Some(all) = realms.get_mut(realm) else { return };
@@ -98,11 +98,12 @@ impl Recorded {
         }
     }
 
-    /// What a network has that was loaded again. In one step: what it has still is at no moment free for another network.
+    /// Replaces what a network has that was loaded again. Done in one step: what it still has is never free for another
+    /// network in between.
     pub fn replace(&self, realm: &Name, network: NetworkId, addresses: impl Iterator<Item = Address>) {
         let mut addresses = addresses.peekable();
         let mut realms = self.realms();
-        // Most networks have none, and so have most realms.
+        // Most networks have none, and neither have most realms.
         if !realms.contains_key(realm) && addresses.peek().is_none() {
             return;
         }
@@ -144,7 +145,7 @@ mod tests {
         assert!(recorded.first_in(&realm, around, other).is_some());
     }
 
-    /// A thread asks all the time while another one loads the network again and again.
+    /// One thread asks all the time while another one loads the network again and again.
     #[test]
     fn what_a_network_has_that_is_loaded_again_is_at_no_moment_free() {
         let (recorded, realm, own) = (Recorded::default(), Name::default_realm(), NetworkId(1));

@@ -1,10 +1,12 @@
-//! What a full store keeps for what lets go, and what is said where something is refused for want of room.
+//! What a full store reserves for releases, and what a client is told when something is refused for want of room.
 //!
-//! Whoever decides claims the bytes of it first, until that is durable or was given up. So nothing is decided that finds no room
-//! then: it is refused while memory is as the store is, nothing is loaded again, and however often something large is refused, what
-//! is small and fits goes on. What was decided before the store was full has no claim: `committer::cut` sees to that.
+//! A network that decides something first claims the bytes that it takes, until the decision is durable or given up. So
+//! nothing is decided that would find no room: it is refused while memory agrees with the store, nothing is loaded again, and
+//! however often something large is refused, small changes that fit go on. What was decided before the store was full has no
+//! claim: `committer::cut` handles that.
 //!
-//! Review notes: does what is claimed go with its unit to the end? Is what is said true while the reserve lasts, and after it?
+//! Review notes: does a claim go with its unit to the end? Is what the client is told true while the reserve lasts, and after
+//! it?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,25 +15,25 @@ use crate::actors::{Applied, Fault};
 use crate::core::state::Step;
 use crate::store::{Store, StoreHealth, size};
 
-/// How much of what the store keeps is claimed.
+/// How much of the store's reserve is claimed.
 #[derive(Debug, Clone, Default)]
 pub struct Reserve(Arc<AtomicU64>);
 
-/// A part of it, for what is not definite yet. Given back when it is dropped.
+/// A claim on the reserve, for something that is not definite yet. Given back when it is dropped.
 #[derive(Debug, Default)]
 pub struct Claimed(Option<(Reserve, u64)>);
 
 impl Reserve {
-    /// Claims what these steps take, where the store is full and room is bounded.
+    /// Claims what these steps take, if the store is full and its room is bounded.
     ///
     /// # Errors
-    /// They do not fit beside what was claimed before.
+    /// The steps do not fit in addition to what was claimed before.
     pub fn claim(&self, steps: &[Step], store: &dyn Store) -> Result<Claimed, Box<Fault>> {
         if steps.is_empty() {
             return Ok(Claimed::default());
         }
         loop {
-            // Read before the room: what is definite meanwhile shows in both, and is looked at anew.
+            // Read before the room: what becomes definite meanwhile shows in both, and is checked again.
             let before = self.0.load(Ordering::Acquire);
             let Some(room) = store.room() else { return Ok(Claimed::default()) };
             let (bytes, left) = (size::alone(steps), room.saturating_sub(before));
@@ -47,7 +49,7 @@ impl Reserve {
 }
 
 impl Claimed {
-    /// Both are for one unit.
+    /// Joins two claims that are for one unit.
     pub fn join(&mut self, mut other: Self) {
         match (&mut self.0, &mut other.0) {
             (Some((_, bytes)), Some((_, more))) => *bytes += std::mem::take(more),
@@ -65,16 +67,17 @@ impl Drop for Claimed {
     }
 }
 
-/// How much is left for what lets go, where some of that may find no room: less than the longest release takes.
+/// How much is left for releases, if some of them may find no room: less than the longest release takes.
 fn nearly_used_up(store: &dyn Store) -> Option<u64> {
     store.room().filter(|left| *left < size::RELEASE_BYTES_MAX)
 }
 
-/// What stands in the way of a store that takes nothing new: a sentence without its full stop.
+/// What keeps a store from taking anything new: a sentence without its full stop.
 pub fn obstacle(store: &dyn Store) -> Arc<str> {
     match nearly_used_up(store) {
         Some(left) => format!(
-            "{}, and what the log keeps for releases is used up but for {left} bytes: what does not fit into these is refused as well",
+            "{}, and what the log keeps for releases is used up but for {left} bytes: what does not fit into these is refused \
+             as well",
             store.obstacle()
         )
         .into(),
@@ -82,16 +85,16 @@ pub fn obstacle(store: &dyn Store) -> Arc<str> {
     }
 }
 
-/// What is said to whoever asks it for something new.
+/// The text for a client that asks for something new.
 pub fn nothing_new(store: &dyn Store) -> String {
     match (store.health(), nearly_used_up(store)) {
-        (StoreHealth::Hindered, _) => format!("{}: nothing new is taken", store.obstacle()),
-        (_, None) => format!("{}: releases go on, nothing new is taken", store.obstacle()),
+        (StoreHealth::Hindered, _) => format!("{}: nothing new is granted", store.obstacle()),
+        (_, None) => format!("{}: releases go on, nothing new is granted", store.obstacle()),
         (_, Some(_)) => format!("{}; {}", obstacle(store), goes_on(store)),
     }
 }
 
-/// What is said to whoever lets go of so much that it finds no room.
+/// The text for a client whose release is so large that it finds no room.
 pub fn does_not_fit(store: &dyn Store, bytes: u64, left: u64) -> String {
     format!(
         "{}: this may take {bytes} bytes of the log, and of what that keeps for releases {left} are left; {}",
@@ -100,11 +103,11 @@ pub fn does_not_fit(store: &dyn Store, bytes: u64, left: u64) -> String {
     )
 }
 
-/// What to do.
+/// What to do about it.
 fn goes_on(store: &dyn Store) -> &'static str {
     if store.lacks_room() {
-        "make room there, and all goes on by itself"
+        "make room there; the rest resumes by itself"
     } else {
-        "see to that, and all goes on by itself"
+        "mend that; the rest resumes by itself"
     }
 }

@@ -1,10 +1,10 @@
 //! The routing table: name or id → the actor of a network. Written by the directory, read by every connection.
 //!
-//! Readers take a snapshot and never queue behind the directory. The table is striped, so that publishing one network
-//! copies one stripe (a 256th) and creating 100 000 networks is not quadratic.
+//! Readers take a snapshot and never queue behind the directory. The table is striped, so publishing one network copies one
+//! stripe (a 256th), and creating 100 000 networks does not take quadratic time.
 //!
-//! Beside the address of its actor a route carries what is shared by all who deal with the network: the bound on its
-//! queue ([`Permits`]), the line between its memory and what is durable ([`Lane`]), and what it published ([`Published`]).
+//! Besides the address of its actor, a route carries what all users of the network share: the bound on its queue
+//! ([`Permits`]), the line between its memory and what is durable ([`Lane`]), and what it published ([`Published`]).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash};
@@ -22,7 +22,7 @@ use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
 use crate::store::ShardId;
 
-/// In place of a time at which something ends.
+/// Stands for the time at which something ends if nothing does.
 pub const NOTHING_ENDS: u64 = u64::MAX;
 
 const STRIPES: usize = 256;
@@ -30,26 +30,28 @@ type Hasher = BuildHasherDefault<Xxh3Default>;
 
 /// The line between what a network's memory says and what is durable. Shared by its actor and the committer.
 ///
-/// The committer raises `incarnation` first and settles afterwards, so an actor that sees its units settled without
-/// being durable sees also that its memory is worthless.
+/// The committer raises `incarnation` first and settles afterwards, so an actor that sees its units settled without being
+/// durable also sees that its memory is worthless.
 #[derive(Debug)]
 pub struct Lane {
     /// The network.
     pub id: NetworkId,
-    /// Where it lives.
+    /// Its shard.
     pub shard: ShardId,
-    /// Memory of an older incarnation is worthless: what comes from it is refused.
+    /// Memory of an older incarnation is worthless: whatever comes from it is refused.
     pub incarnation: AtomicU64,
-    /// How many units of the network are durable or given up. Raised before anybody is told so: who has an answer finds
-    /// what it let go free elsewhere.
+    /// How many units of the network are durable or given up. Raised before anybody is told: a client that has an answer finds
+    /// what the answer released free elsewhere.
     pub definite: AtomicU64,
-    /// How many of them the committer is done with: their answers have left, so nothing that leaves directly overtakes one.
+    /// How many of them the committer is done with: their answers have left, so no answer that leaves directly overtakes one
+    /// of them.
     pub settled: AtomicU64,
-    /// As many of them are durable that came before the incarnation rose last.
+    /// How many of them that came before the last rise of the incarnation are durable.
     pub durable: AtomicU64,
-    /// Shard time at which something of it ends by itself next, a lease, a cooldown or a probation; [`NOTHING_ENDS`] if nothing.
+    /// Shard time at which something of it next ends by itself, a lease, a cooldown or a probation; [`NOTHING_ENDS`] if
+    /// nothing does.
     pub ends_next: AtomicU64,
-    /// The store has something else of it than the memory had that a commit was decided on: what it has is to be read.
+    /// The store differs from the memory on which a commit was decided: the network has to be read from the store.
     belied: AtomicBool,
     /// What of it became durable.
     pub deeds: Deeds,
@@ -58,7 +60,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A network whose memory was just loaded or made.
+    /// The lane of a network whose memory was just loaded or created.
     pub fn new(id: NetworkId, shard: ShardId) -> Self {
         Self {
             id,
@@ -74,12 +76,12 @@ impl Lane {
         }
     }
 
-    /// A commit found something else in the store than it expected.
+    /// Notes that a commit found something else in the store than it expected.
     pub fn belie(&self) {
         self.belied.store(true, Ordering::Release);
     }
 
-    /// Is it known that the store has something else than memory had once?
+    /// Is it known that the store differs from what memory once had?
     pub fn is_belied(&self) -> bool {
         self.belied.load(Ordering::Acquire)
     }
@@ -89,7 +91,7 @@ impl Lane {
         self.place.get().map(Placed::on)
     }
 
-    /// The reactor thread of its actor: the one that it has, or takes now.
+    /// The reactor thread of its actor, which is chosen now if it has none.
     pub fn place(&self, places: &Places) -> usize {
         self.place.get_or_init(|| places.take()).on()
     }
@@ -102,7 +104,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// Takes as many of `wanted` as there are. They come back when the guard is dropped.
+    /// Takes as many permits of `wanted` as are available. They come back when the guard is dropped.
     pub fn take(self: &Arc<Self>, wanted: usize) -> PermitGuard {
         let before = self.taken.fetch_add(wanted, Ordering::Relaxed);
         let granted = NETWORK_QUEUE_REQUESTS_MAX.saturating_sub(before).min(wanted);
@@ -118,11 +120,11 @@ impl Permits {
     }
 }
 
-/// Some requests' places in a network's queue.
+/// The places of some requests in a network's queue.
 #[derive(Debug)]
 pub struct PermitGuard {
     permits: Arc<Permits>,
-    /// How many.
+    /// How many places.
     pub count: usize,
 }
 
@@ -152,7 +154,12 @@ pub struct Route {
 }
 
 impl Route {
-    /// Is this its name? A client may name it by its id as well.
+    /// What an operator knows it by: a network that was deleted and is remembered has no name any more, and goes by its id.
+    pub fn called(&self) -> Option<Name> {
+        self.name.clone().or_else(|| self.id.to_string().parse().ok())
+    }
+
+    /// Is this its name? A client may also use its id.
     pub fn is_called(&self, text: &str) -> bool {
         self.name.as_ref().is_some_and(|name| name.as_str() == text)
     }
@@ -199,7 +206,7 @@ impl<K: Hash + Eq + Clone> Striped<K> {
             let at = (self.hasher.hash_one(&key) >> 56) as usize % STRIPES;
             maps[at].insert(key, route);
         }
-        // Of few networks most stripes stay as they are: a tenure begins with this.
+        // With few networks most stripes stay as they are: a tenure begins with this.
         for (stripe, map) in self.stripes.iter().zip(maps).filter(|(_, map)| !map.is_empty()) {
             stripe.store(Arc::new(map));
         }
@@ -235,13 +242,13 @@ impl Routes {
         self.by_id.get(&id)
     }
 
-    /// Makes a network reachable, or replaces its route; where its name changed, takes the old one away and begins to count anew.
+    /// Makes a network reachable, or replaces its route; if its name changed, removes the old one and counts from zero.
     /// Directory only.
     pub fn publish(&self, route: Route) -> Arc<Route> {
         let route = Arc::new(route);
         let before = self.by_id.get(&route.id);
         if before.as_ref().is_some_and(|before| before.name != route.name) {
-            // First: nobody is to read under the new name what was counted under the old one.
+            // First: nobody may read under the new name what was counted under the old one.
             route.lane.deeds.begin_anew();
             route.published.refusals.begin_anew();
         }
@@ -258,7 +265,7 @@ impl Routes {
         route
     }
 
-    /// All at once, at start. Directory only.
+    /// Publishes all routes at once, at start. Directory only.
     pub fn fill(&self, routes: Vec<Route>) {
         let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();
         let named = routes.iter().filter_map(|route| Some((route.name.clone()?, Arc::clone(route)))).collect();
@@ -266,7 +273,7 @@ impl Routes {
         self.by_id.fill(routes.into_iter().map(|route| (route.id, route)).collect());
     }
 
-    /// Forgets a network. Directory only.
+    /// Removes the route of a network. Directory only.
     pub fn withdraw(&self, id: NetworkId) {
         if let Some(route) = self.by_id.get(&id) {
             self.by_id.change(&id, None);

@@ -1,26 +1,32 @@
-//! The self-check: is what is served what the next start would load? Asked every so often, shard after shard, beside all else.
+//! The self-check: is what this node serves what the next start would load? Done at intervals, shard after shard, alongside
+//! everything else.
 //!
-//! A memory that went wrong, a record that somebody changed in Redis by hand, a byte that a disk changed: each is silent until a
-//! restart or another node goes by the store, and gives away what somebody holds. So the shard is read as a start reads it, made
-//! networks of, and each network in memory is compared with its own (`core::network::compare`).
+//! Memory that became wrong, a record that somebody changed in Redis by hand, a byte that a disk changed: each goes unnoticed
+//! until a restart or another node relies on the store, and gives away what somebody holds. So the shard is read as a start
+//! reads it, networks are built from it, and each network in memory is compared with its own (`core::network::compare`).
 //!
 //! ```text
-//! read the shard ──▶ compare, slice by slice ──▶ what is odd ──▶ wait until all of it is durable ──▶ what was decided meanwhile
-//!  (as of a head)     (as of later moments)                                                        is not odd: read the log from
+//! read the shard ──▶ compare, slice by slice ──▶ differences ──▶ wait until all of it is durable ──▶ leave out what was decided
+//!  (as of a head)     (as of later moments)                                                        meanwhile: read the log from
 //!                                                                                                  that head on
 //! ```
 //!
-//! What is odd twice, over two readings, is so: the network is stopped, the others go on, and the log says where and what. Nothing
-//! is mended by itself: nobody knows which of both is right. What only reads is answered from memory still (`network::working`): it is
-//! gone with the next start, and who decides must have seen it.
+//! A difference that two readings confirm is real: the network is stopped, the others go on, and the log says where and what.
+//! Nothing is repaired automatically: nobody knows which of the two is right. Requests that only read are still answered from
+//! memory (`network::working`): that memory is gone with the next start, and the operator who decides must have seen it.
+//!
+//! Records of deployments are compared, too (`deployments`), and the head of the shard: no network is stopped for these. What stands beside
+//! the shards the store compares itself ([`Store::reread`]).
 //!
 //! A thread of its own with a low priority. A shard takes its memory twice while it is looked at. Where more is decided than can
 //! be told apart, a network is left for the next time.
 //!
-//! Neighbours: `shard` looks at one of them. `network::comparing` is the part of the actors.
+//! Neighbours: `shard` compares one shard. `network::comparing` is the actors' part.
 //!
-//! Review notes: does a network that is made, deleted or loaded meanwhile count as odd? Does everything end with its tenure?
+//! Review notes: does a network that is created, deleted or loaded meanwhile count as different? Does everything end with its
+//! tenure?
 
+mod deployments;
 mod shard;
 
 use std::sync::{Arc, Weak};
@@ -31,19 +37,19 @@ use super::background;
 use super::service::Shared;
 use crate::store::{ShardId, Store, StoreError, StoreHealth, chain};
 
-/// So much nicer than the others.
+/// Niceness of its thread relative to the others.
 const NICE: i32 = 15;
-/// The first is made so soon after the tenure began, if it is not to be sooner anyhow.
+/// How soon after the beginning of a tenure the first check is made, if the interval is not shorter anyway.
 const FIRST_AFTER: Duration = Duration::from_secs(3_600);
-/// What cannot be read is looked at again so soon: it may be brought back.
+/// How soon something unreadable is looked at again: it may be brought back.
 const UNREADABLE_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Between two readings of a shard, of which the first found something odd.
+/// Time between two readings of a shard, if the first found a difference.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// So often a network is asked to stop: it may be held just then.
+/// How often a network is asked to stop: it may be held at that moment.
 const STOP_TRIES: u32 = 50;
 const STOP_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Starts it for a tenure, which it does not keep alive; of no interval it is never made.
+/// Starts the self-check of a tenure, which it does not keep alive; without an interval it is never made.
 pub fn start(shared: &Arc<Shared>, every: Option<Duration>) {
     let Some(every) = every else { return };
     let shared = Arc::downgrade(shared);
@@ -68,11 +74,11 @@ async fn run(shared: &Weak<Shared>, every: Duration) {
         }
     };
     closing.run_until_cancelled(rounds).await;
-    // Whoever owns the register next finds it, too.
+    // The next owner of the register will find it too.
     metrics.unreadable_shards.set(0);
 }
 
-/// Looks at every shard, and at what the next start reads beside them. How much of it cannot be read.
+/// Checks every shard, and what else the next start reads. Returns how many of these cannot be read.
 async fn check(shared: &Arc<Shared>) -> i64 {
     let mut unreadable = 0;
     for shard in (0..shared.info.shards).map(ShardId) {
@@ -87,12 +93,12 @@ async fn check(shared: &Arc<Shared>) -> i64 {
         shared.metrics.self_checks.with_label_values(&[outcome]).inc();
     }
     if let Err(error) = reread(&*shared.store).await {
-        unreadable += i64::from(is_unreadable(shared, &error, format_args!("a file of the register")));
+        unreadable += i64::from(is_unreadable(shared, &error, format_args!("what stands beside the shards")));
     }
     unreadable
 }
 
-/// What no shard is made of, and a start reads.
+/// Reads what a start reads besides the shards.
 async fn reread(store: &dyn Store) -> Result<(), StoreError> {
     let mut from = Some(0);
     while let Some(at) = from {
@@ -101,39 +107,48 @@ async fn reread(store: &dyn Store) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Is it damaged or gone, for good? Then the log says so. A store that failed of it, as one that was emptied, says itself what becomes
-/// of that.
+/// Is it damaged or gone, for good? Then the log says so. A store that failed because of it, for example one that was emptied,
+/// reports itself what happens next.
 fn is_unreadable(shared: &Shared, error: &StoreError, what: std::fmt::Arguments<'_>) -> bool {
     if !error.is_unreadable() || shared.store.health() == StoreHealth::Failed {
         tracing::debug!(error = chain(error), "self-check: {what} is left for the next time");
         return false;
     }
-    // What a start would say to do is not what to do now.
+    // The advice for a start is not the advice for now.
     let error = shared.store.damage().map_or_else(|| chain(error), |damage| damage.to_string());
     tracing::error!(
         error,
-        "self-check: {what} cannot be read: export the register before anything else. What is served is whole, in memory; the next \
-         start, and the next owner, will refuse it, and over Redis a change at that place ends the server"
+        "self-check: {what} cannot be read, or is not what this server knows: export the register before anything else. What is \
+         served is whole, in memory; the next start, and the next owner, will refuse what is stored or go by it, and over Redis a \
+         change at that place ends the server"
     );
     true
 }
 
-/// How it ended, as `/metrics` has it.
+/// Checks one shard. Returns how that ended, as `/metrics` names it.
 async fn check_shard(shared: &Arc<Shared>, shard: ShardId) -> Result<&'static str, StoreError> {
     let first = shard::look(shared, shard).await?;
-    if first.odd.is_empty() {
+    if first.is_even() {
         return Ok(if first.skipped == 0 { "same" } else { "put_off" });
     }
     tokio::time::sleep(AGAIN_AFTER).await;
-    let Look { odd, skipped } = shard::look(shared, shard).await?;
+    let Look { odd, skipped, deployments, head } = shard::look(shared, shard).await?;
     let twice: Vec<OddNetwork> = odd.into_iter().filter_map(|again| again.also_in(&first.odd)).collect();
     for network in &twice {
         stop(network).await;
     }
-    Ok(match (twice.is_empty(), skipped) {
-        (false, _) => "differs",
-        (true, 0) => "same",
-        (true, _) => "put_off",
+    let mut differs = !twice.is_empty();
+    for deployment in deployments.iter().filter(|again| first.deployments.contains(again)) {
+        differs |= deployment.differs(shared).await;
+    }
+    if let Some(problem) = head.filter(|again| first.head.as_ref() == Some(again)) {
+        // Nothing of it can be stopped: whoever takes the shard next goes on from there.
+        return Err(StoreError::Damaged(problem.into()));
+    }
+    Ok(match (differs, skipped) {
+        (true, _) => "differs",
+        (false, 0) => "same",
+        (false, _) => "put_off",
     })
 }
 

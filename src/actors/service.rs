@@ -1,4 +1,4 @@
-//! What the actors share, and the ways from one to another. How they come to be, `starting` says.
+//! What the actors share, and how they reach each other. `starting` creates them.
 //!
 //! Nothing here changes a network. Neighbours: `serve` starts it, `server` asks it for routes and hands it jobs.
 
@@ -7,7 +7,6 @@ mod quiet;
 mod recall;
 mod starting;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -37,13 +36,13 @@ use super::routes::{Lane, Permits, Route, Routes};
 use super::sweeps::Sweeps;
 use super::timers::Timers;
 use super::waits::Waits;
-use super::{Fatal, Outlet, Reply, StopReason, shard_of};
+use super::{Fatal, Outlet, Reply, Stopped, shard_of};
 use crate::core::catalog::Intent;
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{Name, NetworkId, ShardTime};
+use crate::core::types::{NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
 use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo};
@@ -54,7 +53,7 @@ pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
 /// Called before the catalog checks what a network intends. A test panics here.
 pub type BeforeIntent = Arc<dyn Fn(&Intent) + Send + Sync>;
 
-/// What tests may hang into the actors.
+/// What tests may hook into the actors.
 #[derive(Default, Clone)]
 pub struct Hooks {
     /// Before each decision, inside the wall that catches panics.
@@ -63,11 +62,12 @@ pub struct Hooks {
     pub before_work: Option<BeforeDecide>,
     /// In the directory, which has no wall.
     pub before_intent: Option<BeforeIntent>,
-    /// No index of the history is written: whoever does that has a thread, and a time of its own.
+    /// Write no index of the history: its writer has a thread and a time of its own.
     pub without_index: bool,
-    /// For how many milliseconds requests wait for a network that is loading; none: as in the product.
+    /// For how many milliseconds requests wait for a network that is being loaded; none: as in the product.
     pub deferred_ms_max: Option<Arc<AtomicU64>>,
-    /// How long a commit is tried; none: as in the product. A test that has the store hold one is on no clock.
+    /// How long a commit is tried; none: as in the product. For tests whose store holds a commit back, independent of any
+    /// clock.
     pub commit_deadline: Option<Duration>,
     /// How often the self-check is made; none: as it is configured.
     pub self_check_every: Option<Duration>,
@@ -77,7 +77,7 @@ pub struct Hooks {
 pub struct Shared {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// What it is.
+    /// Its properties.
     pub info: StoreInfo,
     /// Time and randomness.
     pub clock: Arc<dyn Clock>,
@@ -87,32 +87,33 @@ pub struct Shared {
     pub deployments: Deployments,
     /// MACs in use, by realm.
     pub macs: Macs,
-    /// What dynamic networks have written down.
+    /// Addresses that dynamic networks have recorded.
     pub recorded: Recorded,
-    /// Which time of owning the register it is: random.
+    /// The random identity of this time of owning the register.
     pub tenure: u128,
-    /// Written while a subnet moves, from before its commit until the catalog knows; read by whoever looks at one network after
-    /// the other and must meet each subnet once, be it to show or to let go of what lies in it. Fair: neither keeps the other out.
+    /// Locked for writing while a subnet moves, from before its commit until the catalog knows; locked for reading by jobs
+    /// that look at one network after the other and must meet each subnet once, to show or to release what lies in it. Fair:
+    /// neither side starves the other.
     pub moving: tokio::sync::RwLock<()>,
-    /// What happened, for those who watch.
+    /// What happened, for watchers.
     pub feed: Feed,
-    /// What is claimed of what the store keeps for what lets go.
+    /// Claims on what the store reserves for releases.
     pub reserve: Reserve,
     /// What sweeps remember.
     pub sweeps: Arc<Sweeps>,
     /// Requests that wait.
     pub waits: Arc<Waits>,
-    /// The index of what happened, for those who ask.
+    /// The index of the history, for those who ask for it.
     pub chapters: Arc<Chapters>,
-    /// What is being read for those who ask what was held at a time.
+    /// Walks that are under way for those who ask what was held at a time.
     pub walks: Walks,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// What tests hang in.
+    /// The hooks of tests.
     pub hooks: Hooks,
     shards: Vec<ShardClock>,
     reactors: Vec<Reactor>,
-    /// Which network lives on which of them.
+    /// The reactor of each network.
     places: Places,
     /// One for each reactor.
     timers: Vec<Arc<Timers>>,
@@ -120,24 +121,24 @@ pub struct Shared {
     directory: OnceLock<Addr<Directory>>,
     fatal: mpsc::UnboundedSender<Fatal>,
     over: AtomicBool,
-    /// Clients are served.
+    /// Whether clients are served.
     serves: AtomicBool,
-    /// Boot time at which the last commit or proof was begun of those that ended well.
+    /// Boot time at which the last successful commit or proof began.
     served_ms: AtomicU64,
-    /// It was said that the directory is no more.
+    /// It was reported that the directory is gone.
     missed: AtomicBool,
-    /// The register is about to be given away, in order.
+    /// Whether the register is about to be given away, in order.
     given_away: watch::Sender<bool>,
-    /// Jobs that are not answered.
+    /// Jobs that are not answered yet.
     pub(super) jobs: TaskTracker,
     /// How often each shard was taken over.
     epochs: Vec<AtomicU64>,
-    /// Drawn from by all networks.
+    /// The generations, from which all networks draw.
     pub(super) generations: Generations,
 }
 
 impl Shared {
-    /// For how long a request waits for a network that is loading before it is refused.
+    /// How long a request waits for a network that is being loaded before it is refused.
     pub(super) fn deferred_max(&self) -> Duration {
         let asked = self.hooks.deferred_ms_max.as_deref();
         Duration::from_millis(asked.map_or(DEFERRED_MS_MAX, |ms| ms.load(Ordering::Relaxed)))
@@ -148,22 +149,23 @@ impl Shared {
         self.epochs[usize::from(shard.0)].load(Ordering::Relaxed)
     }
 
-    /// The same of all shards, in order.
+    /// How often each shard was taken over, in order.
     pub fn epochs(&self) -> Vec<u64> {
         self.epochs.iter().map(|epoch| epoch.load(Ordering::Relaxed)).collect()
     }
 
-    /// A shard was taken anew.
+    /// Notes that a shard was taken again.
     pub(super) fn note_epoch(&self, shard: ShardId, epoch: Epoch) {
         self.epochs[usize::from(shard.0)].store(epoch.0, Ordering::Relaxed);
     }
 
-    /// Time of a shard now. It stands still while the store takes nothing or is not reached, and until clients are served.
+    /// The present time of a shard. It stands still while the store takes nothing or is not reached, and until clients are
+    /// served.
     pub fn shard_time(&self, shard: ShardId) -> ShardTime {
         self.shard_moment(shard).now
     }
 
-    /// The same, with since when it has not stood still, and what the wall clock says.
+    /// The present time of a shard, since when it has not stood still, and the wall time.
     pub fn shard_moment(&self, shard: ShardId) -> Moment {
         let serving = self.serves.load(Ordering::Acquire) && self.takes_changes();
         self.shards[usize::from(shard.0)].now(&*self.clock, serving)
@@ -174,28 +176,28 @@ impl Shared {
         self.store.health() == StoreHealth::Ready && !self.store.is_unreached()
     }
 
-    /// A commit or a proof ended well that was begun at this boot time: whoever asked then was served.
+    /// Notes that a commit or a proof that began at this boot time succeeded: a client that asked then was served.
     pub(super) fn was_served(&self, begun_ms: u64) {
         self.served_ms.fetch_max(begun_ms, Ordering::Relaxed);
     }
 
-    /// How long ago, at the most, somebody was served last, in milliseconds: an outage that nobody has noticed yet is no longer.
-    /// None: nothing need be asked for that, as holding the store open is enough, or as time goes by a test's hands.
+    /// How long ago, at most, a client was last served, in milliseconds: an outage that nobody has noticed yet is no longer
+    /// than that. None: that need not be asked, because having the store open is enough, or because a test moves the time.
     pub(super) fn served_ago_ms(&self) -> Option<u64> {
         let is_asked = !self.info.ownership_is_standing && self.clock.tells_pauses();
         is_asked.then(|| self.clock.boot_ms().saturating_sub(self.served_ms.load(Ordering::Relaxed)))
     }
 
-    /// Why nothing is granted now, if nothing is: the store takes no changes, whoever asked it last did not reach it, or what it
-    /// has was restored and nobody has said yet that it is right.
+    /// Why nothing is granted now, if so: the store takes no changes, the last request to it did not reach it, or its contents
+    /// were restored and nobody has confirmed yet that they are right.
     pub fn unwilling(&self) -> Option<Arc<str>> {
         match self.store.health() {
             StoreHealth::Ready => {
                 let away = self.store.unreached().map(|why| format!("the store cannot be reached: {why}").into());
                 away.or_else(|| {
                     self.info.restored_from.map(|_| {
-                        "restored from a copy: no address is chosen until what is in use was claimed and the server was \
-                         started with --accept-restored"
+                        "the register was restored from a copy: no address is chosen until what is in use has been claimed and \
+                         the server was started with --accept-restored"
                             .into()
                     })
                 })
@@ -208,10 +210,29 @@ impl Shared {
         }
     }
 
-    /// Networks that are stopped while the others go on, by name.
-    pub fn stopped(&self) -> BTreeMap<Name, StopReason> {
-        let named = |route: Arc<Route>| Some((route.name.clone()?, route.published.stopped()?));
-        self.routes.all().into_iter().filter_map(named).collect()
+    /// The networks that are stopped while the others go on. Those of which a restart loses something come before those that it
+    /// mends.
+    pub fn stopped(&self) -> Vec<Stopped> {
+        let is_stopped = |route: &Arc<Route>| {
+            let why = route.published.stopped()?;
+            Some(Stopped { network: route.called()?, shard: route.lane.shard, why })
+        };
+        let mut stopped: Vec<Stopped> = self.routes.all().iter().filter_map(is_stopped).collect();
+        stopped.sort_by(|one, other| {
+            let key = |of: &Stopped| !of.why.shows_memory();
+            key(one).cmp(&key(other)).then_with(|| one.network.cmp(&other.network))
+        });
+        stopped
+    }
+
+    /// A network that is answered from memory because the store has something else.
+    pub fn shows_memory(&self) -> Option<Stopped> {
+        self.stopped().into_iter().find(|stopped| stopped.why.shows_memory())
+    }
+
+    /// How many networks are being read from the store again: what is asked of them waits.
+    pub fn loading(&self) -> usize {
+        self.routes.all().iter().filter(|route| route.published.is_loading()).count()
     }
 
     /// Whether its store is reached and works, though it may take no grants: no other node would do better then.
@@ -219,7 +240,7 @@ impl Shared {
         self.store.health() != StoreHealth::Failed && self.store.unreached().is_none()
     }
 
-    /// What stands in the way of the store, where something is known to: nothing is proved and nothing new is taken then.
+    /// What is in the way of the store, if something is known to be: then nothing is proved and nothing new is taken.
     pub fn hindrance(&self) -> Option<Arc<str>> {
         (self.store.health() == StoreHealth::Hindered).then(|| self.store.obstacle())
     }
@@ -234,7 +255,7 @@ impl Shared {
         &self.reactors[lane.place(&self.places)]
     }
 
-    /// What wakes a network: the timers of its reactor thread.
+    /// The timers that wake a network: those of its reactor thread.
     pub fn timers_of(&self, lane: &Lane) -> &Timers {
         &self.timers[lane.place(&self.places)]
     }
@@ -254,7 +275,7 @@ impl Shared {
         if committers.len() == 1 { &committers[0] } else { &committers[usize::from(shard.0)] }
     }
 
-    /// Hands a unit to its committer. All parts of a joint unit go to one (see `coordinator`).
+    /// Hands a unit to its committer. All parts of a joint unit go to one committer (see `coordinator`).
     pub fn enqueue(&self, unit: Enqueue) {
         let Some(shard) = unit.0.parts.first().map(|part| part.lane.shard) else { return };
         if self.committer_of(shard).try_send(unit).is_err() {
@@ -262,8 +283,8 @@ impl Shared {
         }
     }
 
-    /// Answers what was decided by the catalog or the routing table alone: when it is proved that this node still owns the
-    /// register. Where holding the store open is that proof, at once.
+    /// Sends answers that were decided by the catalog or the routing table alone, once it is proved that this node still owns
+    /// the register. If having the store open is that proof, at once.
     pub fn answer_proved(&self, outlet: Outlet, replies: Vec<Reply>) {
         self.answer_proved_for(ShardId(0), outlet, replies);
     }
@@ -273,13 +294,12 @@ impl Shared {
         self.enqueue(Enqueue(Unit::new(vec![UnitPart::proof(shard)], Some(outlet), answers)));
     }
 
-    /// Is this node, after this was asked, proved to own the register still?
+    /// Is it proved, after this was called, that this node still owns the register?
     pub async fn is_proved_owner(&self) -> bool {
         self.is_proved_owner_of(&[ShardId(0)]).await
     }
 
-    /// Is this node, after this was asked, proved to own these shards still? Each stands on the line that this node
-    /// knows.
+    /// Is it proved, after this was called, that this node still owns these shards, each on the line that this node knows?
     pub(super) async fn is_proved_owner_of(&self, shards: &[ShardId]) -> bool {
         if self.info.ownership_is_standing {
             return true;
@@ -289,7 +309,7 @@ impl Shared {
             self.answer_proved_for(shard, outlet, vec![Reply { ticket: 0, answer: Ok(Outcome::Done) }]);
             super::only_answer(told)
         };
-        // All are asked before the first is waited for: one check answers them together.
+        // All proofs are asked for before the first is awaited: one check answers them together.
         let proofs: Vec<_> = shards.iter().map(proof).collect();
         for proof in proofs {
             if proof.await.is_none_or(|answer| answer.is_err()) {
@@ -306,21 +326,21 @@ impl Shared {
         }
     }
 
-    /// A network is no more, durably.
+    /// Tells the directory that a network is durably gone.
     pub fn gone(&self, gone: Gone) {
         if self.directory().try_send(gone).is_err() {
             self.fatal(Fatal("the directory is no more".to_owned()));
         }
     }
 
-    /// A subnet moved, durably: the catalog learns it.
+    /// Tells the catalog that a subnet has durably moved.
     pub fn moved(&self, moved: MovedSubnet) {
         if self.directory().try_send(moved).is_err() {
             self.fatal(Fatal("the directory is no more".to_owned()));
         }
     }
 
-    /// A network was loaded again: the catalog learns what is so.
+    /// Tells the catalog what a network has that was loaded again.
     pub fn reloaded(&self, config: &Arc<NetworkConfig>, subnets: &[Arc<SubnetConfig>]) {
         let reloaded = Reloaded { config: Arc::clone(config), subnets: subnets.to_vec() };
         if self.directory().try_send(reloaded).is_err() {
@@ -328,54 +348,54 @@ impl Shared {
         }
     }
 
-    /// The mailbox of a network was found closed: its actor is started again.
+    /// Reports that the mailbox of a network was found closed: its actor is restarted.
     pub(super) fn found_dead(&self, route: &Arc<Route>) {
         if self.directory().try_send(directory::Dead { route: Arc::clone(route) }).is_err() {
             self.misses_directory();
         }
     }
 
-    /// The actors can not go on.
+    /// Reports that the actors cannot go on.
     pub fn fatal(&self, fatal: Fatal) {
         if !self.over.load(Ordering::Acquire) {
-            // Nobody listens any more where the server is stopping already.
+            // If the server is stopping already, nobody listens.
             let _ = self.fatal.send(fatal);
         }
     }
 
-    /// Something that the directory was to be told came after its end. Of a tenure that is over nobody need know.
+    /// Notes that a message for the directory came after its end. If the tenure is over, nobody needs to know.
     pub(super) fn misses_directory(&self) {
         if !self.over.load(Ordering::Acquire) && !self.missed.swap(true, Ordering::AcqRel) {
             tracing::error!("the directory is no more");
         }
     }
 
-    /// From now on clients are served: those whose leases run can renew them (R-12).
+    /// Notes that clients are served from now on: those whose leases run can renew them (R-12).
     pub fn serves(&self) {
-        // What passed until now does not count.
+        // Time that passed until now does not count.
         for shard in &self.shards {
             shard.now(&*self.clock, false);
         }
         self.serves.store(true, Ordering::Release);
     }
 
-    /// Was it ended?
+    /// Is the tenure over?
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Ends all actors: this node does not own the register any more. Every request that is under way is answered, and
-    /// nothing is acknowledged or written from here on. What is left of the memory goes with the last who hold it.
+    /// Ends all actors: this node no longer owns the register. Every request that is under way is answered, and nothing is
+    /// acknowledged or written from here on. The rest of the memory is freed with its last users.
     pub fn retire(&self, problem: &str) {
         self.end_commits(problem);
         self.end_networks();
     }
 
-    /// Nothing is acknowledged or written from here on; what waits for that is answered.
+    /// Ends all commits: nothing is acknowledged or written from here on; what waits for that is answered.
     fn end_commits(&self, problem: &str) {
         self.over.store(true, Ordering::Release);
         self.feed.close();
-        // A closed mailbox is an actor that ended before.
+        // A closed mailbox belongs to an actor that already ended.
         for committer in self.committers.get().into_iter().flatten() {
             let _ = committer.try_send(committer::Retire(problem.to_owned()));
         }
@@ -390,9 +410,9 @@ impl Shared {
     /// Starts the actor of a network on its reactor thread. The route is not published yet.
     pub fn start_network(self: &Arc<Self>, network: Network, lane: Arc<Lane>, published: Arc<Published>) -> Route {
         let config = Arc::clone(network.config());
-        // Before anybody can look for its holders.
+        // Before anybody can search for holders.
         published.set_scopes(network.scope_names().into_iter().collect());
-        // The first scrape that sees the network sees its figures.
+        // So that the first scrape that sees the network sees its figures.
         published.publish_figures(&network, self.clock.boot_ms());
         self.macs.add(&config.realm, config.id, network.macs());
         self.recorded.add(&config.realm, config.id, network.recorded());

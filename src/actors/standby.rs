@@ -1,11 +1,12 @@
-//! The register in memory beside its owner: what a node prepares that is to own it in a moment.
+//! The register in the memory of a node that does not own it yet: what a node prepares when it is about to own it.
 //!
-//! Every shard is loaded as it is, whoever owns it, and then followed batch by batch in the words of its log: by the same
-//! `apply` by which the owner changes its memory. When this node takes the register over, only what was committed since
-//! the last look is left to be read, however large the register is.
+//! Every shard is loaded as it is, whoever owns it, and then followed batch by batch as its log tells: by the same `apply` by
+//! which the owner changes its memory. When this node takes the register over, only what was committed since the last look is
+//! left to be read, however large the register is.
 //!
-//! A shard's log is a line of digests. What does not continue exactly where this memory stands (Redis went back, the log
-//! was trimmed) is not followed, and the shard is loaded as ever. Nothing of it is served before the take-over.
+//! A shard's log is a line of digests. If the log does not continue exactly where this memory stands (Redis went back, or the
+//! log was trimmed), this memory is dropped, and the shard is loaded in the usual way. Nothing of it is served before the
+//! take-over.
 //!
 //! Neighbours: `serve::warm` keeps it up to date, `service::start` takes it.
 
@@ -20,7 +21,7 @@ use crate::core::state::{Key, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::store::{Act, Batch, Followed, Head, ShardId, ShardImage, Store, StoreError, Token, chain};
 
-/// All shards.
+/// All shards, in memory.
 #[derive(Debug)]
 pub struct Standby {
     shards: Vec<StandbyShard>,
@@ -36,13 +37,13 @@ pub struct StandbyShard {
 }
 
 impl Standby {
-    /// Loads every shard beside whoever owns it.
+    /// Loads every shard, whoever owns it.
     ///
     /// # Errors
     /// A sentence that says what cannot be read.
     pub async fn load(store: &dyn Store, shards: u16) -> Result<Self, String> {
         let mut standby = Self { shards: Vec::with_capacity(shards.into()) };
-        // One after the other: the image of a shard is as large as what is made of it.
+        // One shard after the other: the image of a shard is as large as the networks built from it.
         for shard in (0..shards).map(ShardId) {
             let image = store.beside(shard).await.map_err(|error| chain(&error))?;
             let built = tokio::task::spawn_blocking(move || StandbyShard::of(shard, image)).await;
@@ -53,10 +54,10 @@ impl Standby {
         Ok(standby)
     }
 
-    /// Takes in what was committed since. Answers how many batches that was.
+    /// Applies what was committed since. Returns how many batches that was.
     ///
     /// # Errors
-    /// A sentence: this memory is worthless.
+    /// A sentence: then this memory is worthless.
     pub async fn follow(&mut self, store: &dyn Store) -> Result<usize, String> {
         let mut taken = 0;
         let asked: Vec<_> = (0..).map(ShardId).zip(&self.shards).map(|(id, at)| store.follow(id, at.head)).collect();
@@ -83,17 +84,17 @@ impl Standby {
 impl StandbyShard {
     fn of(shard: ShardId, image: ShardImage) -> Result<Self, String> {
         let (head, deployments) = (image.head, image.deployments.iter().cloned().collect());
-        // What is not to be given again, and since when it is served, is known when it is taken over.
+        // The generation floor, and since when it is served, are known when it is taken over.
         let networks = networks_of(vec![(shard, image)], Generation(0))?;
         let networks = networks.into_iter().map(|network| (network.config().id, network)).collect();
         Ok(Self { head, networks, deployments })
     }
 
-    /// Takes the shard's last batches in, as the store answered, under the token by which it was taken over. None: it has to
-    /// be loaded.
+    /// Applies the shard's last batches, as the store returned them, under the token by which it was taken over. None: the
+    /// shard has to be loaded.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if somebody else has taken it since.
+    /// [`StoreError::Fenced`] if another node has taken it since.
     pub(super) fn caught_up(
         mut self,
         followed: Option<Followed>,
@@ -116,7 +117,7 @@ impl StandbyShard {
         }
     }
 
-    /// Its networks, served from now on: by id; and the records of its deployments.
+    /// Its networks, served from now on, by id; and the records of its deployments.
     pub(super) fn served(self, floor: Generation) -> (Vec<Network>, Vec<(NetworkId, Arc<Deployment>)>) {
         let since = self.head.time;
         let served = |mut network: Network| {

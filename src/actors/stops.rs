@@ -1,18 +1,30 @@
-//! Why a network is stopped while the others go on, and what is said of it.
+//! Why a network is stopped while the others go on, and what clients are told about it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::core::types::Name;
+use crate::store::ShardId;
 
 /// What stopped a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopReason {
     /// It crashed too often.
     Crashes,
-    /// What the store has of it cannot be loaded.
+    /// The store's data of it cannot be loaded.
     Unloadable,
     /// The self-check found that memory and store differ.
     Differs,
+}
+
+/// A network that is stopped while the others go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// Its name, or its id if it was deleted and is remembered.
+    pub network: Name,
+    /// Its shard.
+    pub shard: ShardId,
+    /// Why.
+    pub why: StopReason,
 }
 
 impl StopReason {
@@ -28,10 +40,20 @@ impl StopReason {
         }
     }
 
-    /// Is what it has in memory shown to who asks? It is what was acknowledged, as far as anybody knows, and gone with the process: whoever
-    /// has to decide between it and the store must see it. What crashes again and again, or was not loaded, is not to be believed.
+    /// Are requests that read still answered from its memory? As far as is known, that memory is what was acknowledged, and it
+    /// is gone with the process: the operator who has to decide between it and the store must see it. A memory that crashes
+    /// repeatedly, or was not loaded, is not to be believed.
     pub fn shows_memory(self) -> bool {
         matches!(self, Self::Differs)
+    }
+
+    /// What stops it still once it was loaded from the store, and nothing is left of what it had in memory. The log has where both
+    /// differed.
+    pub(super) fn without_memory(self) -> Option<Self> {
+        match self {
+            Self::Crashes | Self::Differs => Some(Self::Crashes),
+            Self::Unloadable => None,
+        }
     }
 
     /// The sentence about a network, without its full stop.
@@ -43,16 +65,16 @@ impl StopReason {
                 "why, and a restart of the server loads it again",
             ),
             Self::Unloadable => (
-                "as what the store has of it cannot be loaded",
+                "because what the store has of it cannot be loaded",
                 "the other networks go on",
                 "what is wrong with it, and while it is so a restart is refused: bring a backup back",
             ),
             Self::Differs => (
-                "as its self-check found that the server and its store know different things of it",
+                "because its self-check found that memory and store differ about it",
                 "what only reads is answered from memory, and the other networks go on",
                 "where they differ; a restart of the server goes by the store",
             ),
         };
-        format!("network `{network}` was stopped {what}; {others}; the server's log tells {then}")
+        format!("network `{network}` was stopped {what}; {others}; the server's log says {then}")
     }
 }

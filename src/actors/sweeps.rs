@@ -1,18 +1,17 @@
-//! What sweeps remember between one request and the next: who was marked alive, and how many first misses there are.
+//! What sweeps remember between requests: who was marked alive, and how many first misses there are.
 //!
-//! In memory of the owner only. A restart, a take-over or the hour that a mark lasts makes it forget, and all of it at
-//! once: then a sweep by that name is `not_found`. First misses are forgotten by the same restart or take-over. What is
-//! forgotten makes a sweep late, never early.
+//! In memory of the owner only. A restart, a take-over or the hour that a mark lasts ends it, all at once: then a sweep by
+//! that name is `not_found`. The same restart or take-over ends first misses. Forgetting makes a sweep late, never early.
 //!
 //! *Eight of forty machines are marked, the owner changes, the other thirty-two are marked under the same name: then twenty
-//! percent of those that live are missing from it, and would be let go by two sweeps of that one list.* So of a list that was
-//! begun within an hour behind another tenure nobody knows whether it has its beginning: it is *doubted*. What it misses is
-//! missed for the first time only. *The eight are marked under two names, and the others under both.* So the second time
-//! takes a list that is not doubted, given with the sweep or begun when that hour is over: two that are lack the same, where
-//! both were begun before.
+//! percent of those that live are missing from that list, and two sweeps of that one list would release them.* So for an hour
+//! after another tenure nobody knows whether a list that was begun then is missing its beginning: such a list is *doubted*.
+//! What it misses counts as a first miss only. *The eight are marked under two names, and the others under both.* So the
+//! second miss needs a list that is not doubted, given with the sweep or begun after that hour: two doubted lists lack the
+//! same, if both were begun before the change.
 //!
-//! Written and read by `coordinator::sweep`; `network::sweeping` keeps the first misses of each network and counts them
-//! here. Bounded by [`crate::limits`], `SWEEP_`.
+//! Written and read by `coordinator::sweep`; `network::sweeping` keeps the first misses of each network and counts them here.
+//! Bounded by [`crate::limits`], `SWEEP_`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,19 +25,19 @@ use crate::limits::{
     SWEEP_MARKED_MAX, SWEEP_MARKED_OF_SCOPE_MAX, SWEEP_MARKS_LAST_MS, SWEEP_MISSES_MAX, SWEEP_NAMES_MAX,
 };
 
-/// Who was marked under one name, as a sweep takes it.
+/// The claimants that were marked under one name, as a sweep uses them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkedList {
-    /// They are alive.
+    /// The claimants that are alive.
     pub claimants: Arc<BTreeSet<Claimant>>,
-    /// It may lack what was marked before this tenure.
+    /// Whether the list may lack what was marked before this tenure.
     pub doubted: bool,
 }
 
 #[derive(Debug)]
 struct Marked {
     list: MarkedList,
-    /// Boot time of the last mark: the hour begins anew with each, so that a long list never loses its beginning.
+    /// Boot time of the last mark: each mark begins the hour again, so that a long list never loses its beginning.
     marked_ms: u64,
 }
 
@@ -52,19 +51,19 @@ pub struct NoRoom(String);
 pub struct Sweeps {
     marks: Mutex<HashMap<(Scope, CompactString), Marked>>,
     misses: AtomicUsize,
-    /// First misses that there were.
+    /// Number of first misses so far.
     missed: AtomicU64,
-    /// Boot time. Until then whoever is marked under a name that is not known may have marked under it before.
+    /// Boot time until which marks under an unknown name may have begun before this tenure.
     doubted_until_ms: u64,
 }
 
 impl Sweeps {
-    /// Of a tenure that follows another one, and begins now.
+    /// For a tenure that follows another one, and begins now.
     pub fn behind_another(now_ms: u64) -> Self {
         Self { doubted_until_ms: now_ms + SWEEP_MARKS_LAST_MS, ..Self::default() }
     }
 
-    /// Notes who is alive, beside those who were marked under this name before. Answers how many that are.
+    /// Notes claimants that are alive, in addition to those marked under this name before. Returns how many there are in all.
     ///
     /// # Errors
     /// [`NoRoom`]: nothing was noted.
@@ -75,7 +74,7 @@ impl Sweeps {
         alive: Vec<Claimant>,
         now_ms: u64,
     ) -> Result<usize, NoRoom> {
-        // Every change is one call of the map: what a panic left behind is whole.
+        // Every change is one call of the map, so a panic leaves it consistent.
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         marks.retain(|_, marked| now_ms.saturating_sub(marked.marked_ms) < SWEEP_MARKS_LAST_MS);
         let key = (scope.clone(), sweep.clone());
@@ -87,42 +86,42 @@ impl Sweeps {
             counted.map(|(_, marked)| marked.list.claimants.len()).sum()
         };
         if count(&|_| true) + more > SWEEP_MARKED_MAX {
-            return Err(NoRoom(format!("{SWEEP_MARKED_MAX} claimants are marked, no more can be")));
+            return Err(NoRoom(format!("{SWEEP_MARKED_MAX} claimants are marked, which is the most")));
         }
         if count(&|of| of == scope) + more > SWEEP_MARKED_OF_SCOPE_MAX {
             return Err(NoRoom(format!(
-                "{SWEEP_MARKED_OF_SCOPE_MAX} claimants of scope `{scope}` are marked, no more can be"
+                "{SWEEP_MARKED_OF_SCOPE_MAX} claimants of scope `{scope}` are marked, which is the most"
             )));
         }
         if present.is_none() && marks.len() >= SWEEP_NAMES_MAX {
-            return Err(NoRoom(format!("claimants are marked for {SWEEP_NAMES_MAX} sweeps, no more can be")));
+            return Err(NoRoom(format!("claimants are marked for {SWEEP_NAMES_MAX} sweeps, which is the most")));
         }
         let marked = marks.entry(key).or_insert_with(|| {
             let doubted = now_ms < self.doubted_until_ms;
             Marked { list: MarkedList { claimants: Arc::default(), doubted }, marked_ms: now_ms }
         });
         marked.marked_ms = now_ms;
-        // A sweep under way keeps the list that it began with.
+        // A sweep that is under way keeps the list with which it began.
         let claimants = Arc::make_mut(&mut marked.list.claimants);
         claimants.extend(alive);
         Ok(claimants.len())
     }
 
-    /// Everybody who was marked under this name; none if nobody was, or too long ago.
+    /// All claimants that were marked under this name; none if there are none, or the marks are too old.
     pub fn marked(&self, scope: &Scope, sweep: &CompactString, now_ms: u64) -> Option<MarkedList> {
         let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         let marked = marks.get(&(scope.clone(), sweep.clone()))?;
         (now_ms.saturating_sub(marked.marked_ms) < SWEEP_MARKS_LAST_MS).then(|| marked.list.clone())
     }
 
-    /// Takes the place of one first miss, if there is one. Its number is that of no other, of whichever network.
+    /// Takes a place for one first miss, if one is left. Its number is unique over all networks.
     pub(super) fn note_miss(&self) -> Option<MissNumber> {
         let more = |misses: usize| (misses < SWEEP_MISSES_MAX).then_some(misses + 1);
         self.misses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(MissNumber(self.missed.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Gives so many places back.
+    /// Gives places back.
     pub(super) fn forget_misses(&self, count: usize) {
         self.misses.fetch_sub(count, Ordering::Relaxed);
     }

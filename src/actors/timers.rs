@@ -1,11 +1,12 @@
-//! Leases, cooldowns and published figures: one queue of due networks per tenure and reactor thread, one timer beside it.
+//! Leases, cooldowns and published figures: one queue of due networks for each tenure and reactor thread, with one timer.
 //!
-//! Sends [`Tick`]; never changes state itself. A network registers after a turn: when something is due next, and whether
-//! its figures changed. An idle network costs nothing here. Of many whose figures changed only some are woken at a time:
-//! publishing costs as much as deciding a few requests, and of 10 000 networks each has a few between two ticks.
+//! Sends [`Tick`]; never changes state itself. After a turn a network registers when something is due next, and whether its
+//! figures changed. An idle network costs nothing here. If the figures of many networks changed, only some are woken at a
+//! time: publishing costs as much as deciding a few requests, and with 10 000 networks each decides only a few between two
+//! ticks.
 //!
-//! A queue belongs to one tenure: what actors of an earlier one left behind, or of another node in the same process, can
-//! not stand in the way of those that serve.
+//! A queue belongs to one tenure: what actors of an earlier tenure, or of another node in the same process, left behind cannot
+//! get in the way of those that serve.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,10 +20,10 @@ use super::clock::Clock;
 use super::network::{NetworkActor, Tick};
 use crate::core::types::NetworkId;
 
-/// How often the queue is looked at. Leases end within two seconds of their time; this leaves room for a commit.
+/// How often the queue is checked. Leases end within two seconds of their time; this leaves room for a commit.
 const TICK: Duration = Duration::from_millis(250);
-/// So many networks publish in each tick, if their figures changed, and this part of them where there are more: all within
-/// two seconds.
+/// How many of the networks whose figures changed publish in each tick: this many, or one in [`PUBLISHED_PART`] if that is
+/// more: all within two seconds.
 const PUBLISHED_MIN: usize = 64;
 const PUBLISHED_PART: usize = 8;
 
@@ -31,7 +32,7 @@ struct Queue {
     due: BTreeSet<(u64, NetworkId)>,
     of: HashMap<NetworkId, (u64, Addr<NetworkActor>)>,
     dirty: HashMap<NetworkId, Addr<NetworkActor>>,
-    /// The dirty ones, in the order in which they became so.
+    /// The networks whose figures changed, in the order in which they did.
     changed: VecDeque<NetworkId>,
 }
 
@@ -43,18 +44,18 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// With nothing due.
+    /// A queue with nothing due.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, queue: Mutex::default() }
     }
 
-    /// One thread comes here, and whoever starts a network: it is never waited for.
+    /// Used by one thread and by whoever starts a network, so nobody waits for the lock.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something is due then (boot time; none: nothing), and figures may have changed. Holds until the [`Tick`] comes. The
-    /// last actor that speaks for a network is the one that is woken.
+    /// Registers when something is due (boot time; none: nothing), and whether figures may have changed. Holds until the
+    /// [`Tick`] comes. The last actor that registers for a network is the one that is woken.
     pub fn register(&self, id: NetworkId, addr: &Addr<NetworkActor>, due: Option<u64>, dirty: bool) {
         let mut queue = self.queue();
         let present = queue.of.get(&id).map(|(at, of)| (*at, of == addr));
@@ -77,7 +78,7 @@ impl Timers {
             let mut queue = self.queue();
             let now = self.clock.boot_ms();
             let publish = PUBLISHED_MIN.max(queue.changed.len().div_ceil(PUBLISHED_PART)).min(queue.changed.len());
-            // In an order that a schedule's seed decides.
+            // In an order that depends on the seed of a schedule.
             let mut woken = BTreeMap::new();
             for _ in 0..publish {
                 if let Some(id) = queue.changed.pop_front()
@@ -98,14 +99,14 @@ impl Timers {
         };
         for (id, addr) in woken {
             if let Err(SendError::Full(_)) = addr.try_send(Tick) {
-                // It does not register again before this has come. One that is closed is no more.
+                // It does not register again before this message has come. An actor whose mailbox is closed is gone.
                 self.register(id, &addr, Some(self.clock.boot_ms()), true);
             }
         }
     }
 }
 
-/// The timer of one queue. Runs until its tenure is over and forgotten; spawned once per reactor thread.
+/// The timer of one queue. Runs until its tenure is over and dropped; spawned once per reactor thread.
 #[expect(clippy::disallowed_methods, reason = "what is missed is not caught up: the behaviour is set below")]
 pub async fn run(timers: Weak<Timers>) {
     let mut interval = tokio::time::interval(TICK);

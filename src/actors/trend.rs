@@ -1,45 +1,45 @@
-//! How fast something grows, as of late: how much it grew in the last ten minutes, and nothing that was before.
+//! How fast something grew recently: its growth in the last ten minutes, and nothing from before.
 //!
-//! A burst is a trend for ten minutes and no longer, so that whoever waits for longer than that (`AllodNetworkFullSoon` does)
-//! hears of no burst. What came or went because what it is a part of changed its size is no growth: a pool was added, or a
-//! filled subnet moved here.
+//! A burst counts as a trend for ten minutes and no longer, so an alert that waits for longer than that
+//! (`AllodNetworkFullSoon` does) does not fire on a burst. A change that comes from a change of the whole is not growth: a
+//! pool was added, or a filled subnet moved here.
 
-/// Minutes that are looked back, the one that is not over among them.
+/// Minutes that are looked back, including the current one.
 const MINUTES: usize = 10;
-/// What was watched for less time than this has no trend: a burst of seconds would be taken for how it goes on.
+/// Something watched for less time than this has no trend: a burst of seconds would be taken for its continuation.
 const WATCHED_SECONDS_MIN: f64 = 60.0;
-/// What is further away than this is no forecast.
+/// Anything further away than this is not a forecast.
 const FORECAST_SECONDS_MAX: f64 = 366.0 * 86_400.0;
 
-/// What was there when it was looked at last.
+/// The value at the last look.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     at_ms: u64,
     value: f64,
-    /// Of so much.
+    /// The size of the whole.
     size: f64,
 }
 
 /// See the module.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Trend {
-    /// None: never.
+    /// None: there was no look yet.
     last: Option<Look>,
     began_ms: u64,
-    /// Growth of each of the last minutes up to the last look, each at its number's rest by [`MINUTES`]. There is one of these for
-    /// each family of each network, so it is small.
+    /// Growth in each of the last minutes up to the last look, each at its number modulo [`MINUTES`]. There is one of these
+    /// for each family of each network, so it is small.
     grown: [f32; MINUTES],
 }
 
 impl Trend {
-    /// There is so much now, of so much. All times are of one clock, in milliseconds.
+    /// Notes the present value, out of `size`. All times are of one clock, in milliseconds.
     pub(super) fn note(&mut self, value: f64, size: f64, now_ms: u64) {
         let Some(last) = self.last else {
             (self.last, self.began_ms) = (Some(Look { at_ms: now_ms, value, size }), now_ms);
             return;
         };
         let now_ms = now_ms.max(last.at_ms);
-        // As many as are kept are all of them.
+        // More minutes than are kept need not be cleared.
         for minute in (minute_of(last.at_ms) + 1..=minute_of(now_ms)).take(MINUTES) {
             self.grown[at(minute)] = 0.0;
         }
@@ -49,8 +49,8 @@ impl Trend {
         self.last = Some(Look { at_ms: now_ms, value, size });
     }
 
-    /// In how many seconds there is so much more, if it goes on so; none if it does not grow, or very slowly, or was not
-    /// watched for long.
+    /// In how many seconds the value grows by `more`, if the trend continues; none if it does not grow, or very slowly, or was
+    /// not watched for long.
     pub(super) fn reaches(&self, more: f64, now_ms: u64) -> Option<f64> {
         let last = self.last?;
         let now_ms = now_ms.max(last.at_ms);
@@ -71,7 +71,7 @@ fn minute_of(ms: u64) -> u64 {
     ms / MINUTE_MS
 }
 
-/// Where the growth of a minute is kept.
+/// The index at which the growth of a minute is kept.
 fn at(minute: u64) -> usize {
     (minute % MINUTES as u64) as usize
 }
@@ -80,10 +80,10 @@ fn at(minute: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// All is a part of so much, unless said otherwise.
+    /// The size of the whole, unless stated otherwise.
     const SIZE: f64 = 1e6;
 
-    /// Grows by so much each second, for so many seconds.
+    /// Grows by `by` each second, for `seconds` seconds.
     fn grown(trend: &mut Trend, (mut value, mut now_ms): (f64, u64), by: f64, seconds: u64) -> (f64, u64) {
         for _ in 0..seconds {
             trend.note(value, SIZE, now_ms);
@@ -127,7 +127,7 @@ mod tests {
             trend.note(value, SIZE, now + minute * 60_000);
             assert_eq!(trend.reaches(50_000.0, now + minute * 60_000).is_some(), minute < 10, "after {minute} min");
         }
-        // And one long after it counts for itself.
+        // A growth long after that counts by itself.
         let later = now + 2_000 * 60_000;
         trend.note(value + 10.0, SIZE, later);
         assert!(trend.reaches(10.0, later).is_some_and(|seconds| seconds <= 600.0));

@@ -1,14 +1,15 @@
 //! Requests that wait for capacity: how long, for whom, and how many of them there may be.
 //!
 //! A request waits in the queue of its network (`network::queue`), or, if it concerns several, in the coordinator
-//! (`coordinator::waiting`). It ends with an answer in every case: granted, refused, its time is over, or nobody waits for
-//! it any more ([`Caller::leave`]: the client hung up, its link to this node broke, or the server that it talks to stops). Where
-//! this node gives the register away it is answered here, and its session asks the next owner for the time that is left.
+//! (`coordinator::waiting`). It ends with an answer in every case: granted, refused, its time is over, or nobody waits for it
+//! any more ([`Caller::leave`]: the client hung up, its link to this node broke, or the server that it talks to stops). If
+//! this node gives the register away the request is answered here, and its session asks the next owner for the time that is
+//! left.
 //!
-//! **Let go of with all that its owner has.** Whoever lets go of all of an owner or scope ends what waits for it first
-//! ([`Waits::end`]), and looks where it holds something only then. A request that is about to be granted tells the world of its
-//! scope first, and asks only then whether its wait was ended. So either the grant is found, or there is none. What begins to
-//! wait later is another matter, and stays; one that is on its way to the next owner just then begins there later.
+//! **Ended when its owner is released.** A job that releases all of an owner or scope first ends the requests that wait for it
+//! ([`Waits::end`]), and only then looks where it holds something. A request that is about to be granted first publishes its
+//! scope, and only then asks whether its wait was ended. So either the job finds the grant, or there is none. A request that
+//! begins to wait later is unaffected; one that is on its way to the next owner at that moment begins there later.
 //!
 //! Bounded for each connection, for each network and in all (see [`crate::limits`], `WAITING_`): a [`WaitingPlace`] is taken
 //! before a request begins to wait, and given back when it ends.
@@ -24,7 +25,7 @@ use super::Fault;
 use crate::core::types::{NetworkId, Owner, Scope};
 use crate::limits::{CONNECTION_WAITING_REQUESTS_MAX, WAITING_REQUESTS_MAX};
 
-/// When to come again where no more requests can wait.
+/// When to come again if no more requests can wait.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 /// The connection of a client, as far as its waiting requests are concerned.
@@ -35,65 +36,67 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Nobody waits there any more: whatever waits for it ends. Nothing of it begins to wait from now on.
+    /// Ends everything that waits for this client, because nobody waits there any more. Nothing of it begins to wait from now
+    /// on.
     pub fn leave(&self) {
         self.left.cancel();
     }
 
-    /// Did it leave?
+    /// Has the client left?
     pub fn has_left(&self) -> bool {
         self.left.is_cancelled()
     }
 
-    /// Until it leaves.
+    /// Waits until the client leaves.
     pub async fn left(&self) {
         self.left.cancelled().await;
     }
 }
 
-/// Place in the order of all that wait on a node: who began earlier is before who began later, wherever that was.
+/// Place in the order of all requests that wait on a node: one that began earlier is before one that began later, on whatever
+/// node.
 pub type Arrival = u128;
 
-/// Added to boot time: who began to wait elsewhere did so before this machine was started, perhaps.
+/// Added to boot time, because a request that began to wait elsewhere may have done so before this machine was started.
 const BEFORE_BOOT_MS: u64 = 1 << 40;
 
-/// When whoever has this place began to wait, here or at an owner before: what [`waited_ms`] asks for. Never 0.
+/// When the request with this place began to wait, here or at an earlier owner: the argument of [`waited_ms`]. Never 0.
 pub fn began_ms(arrival: Arrival) -> u64 {
     (arrival >> 64) as u64
 }
 
-/// For how long one that began then has waited, in all.
+/// How long a request that began at this time has waited, in all.
 pub fn waited_ms(began_ms: u64, boot_ms: u64) -> u64 {
     (boot_ms + BEFORE_BOOT_MS).saturating_sub(began_ms)
 }
 
-/// For how long a request had waited at the owners before this one.
+/// How long a request had waited at the owners before this one.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitedBefore {
-    /// So many milliseconds; 0: it begins here.
+    /// Milliseconds; 0: it begins here.
     pub ms: u64,
-    /// Up to this moment, by the clock of the runtime. What it took to come here since then counts too.
+    /// Up to this moment, by the clock of the runtime. The time since then, on its way here, counts too.
     pub until: Instant,
 }
 
-/// That a request may wait.
+/// The permission of a request to wait.
 #[derive(Debug, Clone)]
 pub struct Wait {
-    /// How long, from when it finds no capacity.
+    /// How long, from the moment at which it finds no capacity.
     pub ms: u64,
     /// What it had waited before it came here.
     pub before: WaitedBefore,
-    /// For whom.
+    /// The client it waits for.
     pub caller: Arc<Caller>,
 }
 
 impl Wait {
-    /// That it may wait so long from now on.
+    /// Permission to wait for `ms` from now on.
     pub fn begins(ms: u64, caller: Arc<Caller>) -> Self {
         Self { ms, before: WaitedBefore { ms: 0, until: Instant::now() }, caller }
     }
 
-    /// For how long it has waited so far, at an owner before this one: also while it was on its way here.
+    /// How long it has waited so far at earlier owners, including the time on its way here.
     pub fn waited_ms(&self) -> u64 {
         match self.before {
             WaitedBefore { ms: 0, .. } => 0,
@@ -109,11 +112,11 @@ pub struct WaitsFor {
     pub scope: Scope,
     /// The owner.
     pub owner: Owner,
-    /// The networks of which it wants something.
+    /// The networks from which it wants something.
     pub networks: Vec<NetworkId>,
 }
 
-/// A request that waits, as whoever lets go of its owner finds it.
+/// A request that waits, as a release of its owner finds it.
 #[derive(Debug)]
 struct Known {
     owner: Owner,
@@ -121,7 +124,7 @@ struct Known {
     ended: CancellationToken,
 }
 
-/// What this node's requests that wait share.
+/// State shared by all requests that wait on this node.
 #[derive(Debug, Default)]
 pub struct Waits {
     arrivals: AtomicU64,
@@ -130,10 +133,10 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// A place for one more.
+    /// Takes a place for one more request.
     ///
     /// # Errors
-    /// `overloaded`, and of what there is too much.
+    /// `overloaded`, saying of what there is too much.
     pub fn place(self: &Arc<Self>, wait: &Wait, boot_ms: u64, of: WaitsFor) -> Result<WaitingPlace, Box<Fault>> {
         let caller = &wait.caller;
         let one_more = |count: &AtomicUsize, max: usize| {
@@ -141,13 +144,13 @@ impl Waits {
             count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
         };
         if !one_more(&caller.waiting, CONNECTION_WAITING_REQUESTS_MAX) {
-            return Err(full(&format!("{CONNECTION_WAITING_REQUESTS_MAX} requests of this connection wait already")));
+            return Err(full(&format!("{CONNECTION_WAITING_REQUESTS_MAX} requests of this connection already wait")));
         }
         if !one_more(&self.waiting, WAITING_REQUESTS_MAX) {
             caller.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(full(&format!("{WAITING_REQUESTS_MAX} requests wait already")));
+            return Err(full(&format!("{WAITING_REQUESTS_MAX} requests already wait")));
         }
-        // Who comes later has the higher number, whichever network it waits for.
+        // A request that comes later has the higher number, whichever network it waits for.
         let number = self.arrivals.fetch_add(1, Ordering::Relaxed);
         let began_ms = (boot_ms + BEFORE_BOOT_MS).saturating_sub(wait.waited_ms()).max(1);
         let arrival = Arrival::from(began_ms) << 64 | Arrival::from(number);
@@ -157,13 +160,13 @@ impl Waits {
         Ok(WaitingPlace { arrival, caller: Arc::clone(caller), ended, scope, waits: Arc::clone(self) })
     }
 
-    /// How many wait, each of them counted once, however many networks it waits for.
+    /// How many requests wait, each counted once, however many networks it waits for.
     pub fn count(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Ends what waits for a scope, or an owner of it, in one network, or in any: from now on it is granted nothing, and is told
-    /// so by whoever has it.
+    /// Ends what waits for a scope, or an owner in it, in one network, or in any: from now on it is granted nothing, and the
+    /// network or job that has it answers it so.
     pub fn end(&self, scope: &Scope, owner: Option<&Owner>, network: Option<NetworkId>) {
         let by_scope = self.by_scope();
         for known in by_scope.get(scope).into_iter().flat_map(BTreeMap::values) {
@@ -180,7 +183,7 @@ impl Waits {
     }
 }
 
-/// `overloaded`, because so many wait.
+/// `overloaded`, because too many wait.
 pub(super) fn full(problem: &str) -> Box<Fault> {
     let problem = format!("it found no capacity and could not wait: {problem}");
     Box::new(Fault::Overloaded { problem, retry_after_ms: RETRY_AFTER_MS })
@@ -199,17 +202,17 @@ pub struct WaitingPlace {
 }
 
 impl WaitingPlace {
-    /// Was all of its owner let go of?
+    /// Was everything of its owner released?
     pub fn is_ended(&self) -> bool {
         self.ended.is_cancelled()
     }
 
-    /// Tells when it is.
+    /// A token that is cancelled when the wait is ended.
     pub fn end(&self) -> CancellationToken {
         self.ended.clone()
     }
 
-    /// For how long it has waited, in all.
+    /// How long it has waited, in all.
     pub fn waited_ms(&self, boot_ms: u64) -> u64 {
         waited_ms(began_ms(self.arrival), boot_ms)
     }
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
 
     fn wait(waited_ms: u64, caller: &Arc<Caller>) -> Wait {
-        // A moment that is not over yet: nothing is added while the test runs.
+        // A moment in the future, so that nothing is added while the test runs.
         let then = Instant::now() + std::time::Duration::from_secs(3_600);
         Wait { ms: 60_000, before: WaitedBefore { ms: waited_ms, until: then }, caller: Arc::clone(caller) }
     }

@@ -1,8 +1,8 @@
-//! What the subcommands share: how typed values become members of a request.
+//! Shared code of the subcommands: how arguments become members of a request.
 //!
 //! Arguments are structs whose serde names are the protocol's members, so a flag and its member cannot drift apart:
-//! [`params_of`] turns one into the params object. Addresses, names and bounds are checked by the server, which says
-//! the same to every client; only forms that the protocol does not know (`1h`, `k=v`) are parsed here.
+//! [`params_of`] turns one into the params object. The server checks addresses, names and bounds, and answers every client
+//! in the same words; only forms that the protocol does not know (`1h`, `k=v`) are parsed here.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use serde_json::{Map, Value};
 use super::failure::Failure;
 use crate::limits::LIST_PAGE_RECORDS_MAX;
 
-/// How many members of a list may be asked for at once.
+/// The range of the size of a page.
 pub fn page_limit() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=LIST_PAGE_RECORDS_MAX as u64)
 }
 
-/// Heading of what every change takes, in help texts.
+/// Heading of the options that every change takes, in help texts.
 const HEADING: &str = "Options of every change";
 
 /// One call: the method and its params, ready to be sent.
@@ -29,9 +29,9 @@ pub struct Ask {
     pub method: &'static str,
     /// Its params.
     pub params: Map<String, Value>,
-    /// Whether it takes something away, so that a person is asked first.
+    /// Whether it takes something away, so that the user is asked first.
     pub destructive: bool,
-    /// A member that is to be set and cleared.
+    /// A member that is both set and cleared.
     pub contradicted: Option<String>,
 }
 
@@ -41,19 +41,19 @@ impl Ask {
         Self { method, params: params_of(args), destructive: false, contradicted: None }
     }
 
-    /// Has a person asked first whether the call is meant, if `is`.
+    /// If `is`, the user is asked first whether the call is meant.
     pub fn destructive(mut self, is: bool) -> Self {
         self.destructive = is;
         self
     }
 
-    /// Adds a member that stays as it is given, null included.
+    /// Adds a member as it is given, even null.
     pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.params.insert(member.to_owned(), value.into());
         self
     }
 
-    /// Adds a `set` object: what is given, and null for every member of `unset`, whose keys may be paths, as
+    /// Adds a `set` object: the given members, and null for every member of `unset`, whose keys may be paths such as
     /// `dns.servers`.
     pub fn with_set(mut self, mut set: Map<String, Value>, unset: &[String]) -> Self {
         let given = set.clone();
@@ -75,13 +75,13 @@ impl Ask {
         self.with("set", set)
     }
 
-    /// A text member, for sentences about the call.
+    /// A text member, for messages about the call.
     pub fn text(&self, member: &str) -> Option<&str> {
         self.params.get(member).and_then(Value::as_str)
     }
 }
 
-/// The members of `args` that have a value: what is absent, an unset flag or an empty list is left out.
+/// The members of `args` that have a value; absent values, unset flags and empty lists are left out.
 pub fn params_of(args: &impl Serialize) -> Map<String, Value> {
     let Ok(Value::Object(members)) = serde_json::to_value(args) else { return Map::new() };
     members.into_iter().filter(|(_, value)| is_given(value)).collect()
@@ -99,7 +99,7 @@ fn is_given(value: &Value) -> bool {
 /// Members of every method that changes something.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 pub struct Change {
-    /// Say what would happen, or the same error, and change nothing
+    /// Show what would happen, or the same error, and change nothing
     #[arg(long, help_heading = HEADING)]
     pub dry_run: bool,
     /// Why, kept in the history
@@ -157,13 +157,13 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `{"K":"V"}`, and nothing more.
+/// Parses `{"K":"V"}` with exactly one member.
 fn json_pair(text: &str) -> Option<(String, String)> {
     let mut pairs: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
     pairs.pop_first().filter(|(key, _)| !key.is_empty() && pairs.is_empty())
 }
 
-/// Takes `K` or `K=V` as the protocol has it, a pair also as JSON.
+/// Converts `K`, `K=V`, or a pair in JSON to the form of the protocol.
 pub fn key_or_pair(text: &str) -> Result<String, String> {
     match json_pair(text) {
         Some((key, value)) => Ok(format!("{key}={value}")),
@@ -171,7 +171,7 @@ pub fn key_or_pair(text: &str) -> Result<String, String> {
     }
 }
 
-/// A key that was given twice by an option of one command that takes `K=V` pairs: only one of the values could be sent.
+/// Finds a key that is given twice in options that take `K=V` pairs: only one of the values could be sent.
 pub fn twice(matches: &ArgMatches) -> Option<Failure> {
     if let Some((_, inner)) = matches.subcommand() {
         return twice(inner);
@@ -226,10 +226,10 @@ pub fn some_seconds(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What is given of a `set` object.
+/// The given members of a `set` object.
 pub fn set_of(args: &impl Serialize) -> Map<String, Value> {
     let Ok(Value::Object(members)) = serde_json::to_value(args) else { return Map::new() };
-    // Here `false` is a value: it is what the member is set to.
+    // Here `false` is a value: the member is set to it.
     members.into_iter().filter(|(_, value)| *value == Value::Bool(false) || is_given(value)).collect()
 }
 
@@ -257,7 +257,7 @@ mod tests {
             ("k=", of("k", "")),
             (r#"{"a=b":"c"}"#, of("a=b", "c")),
             (r#"{"k":"v"}"#, of("k", "v")),
-            // No JSON of one pair.
+            // Not valid JSON.
             ("{a=b", of("{a", "b")),
         ] {
             assert_eq!(pair(text), expected, "{text}");

@@ -1,7 +1,8 @@
-//! `10.0.0.16/28` where a command takes an address: a block as answers print it.
+//! `10.0.0.16/28` in place of an address: a block in the form of answers.
 //!
-//! The protocol names a block by its first address. Of a claim the length is a member; whoever acts by ADDRESS/LEN on what is
-//! held means that block and no other, so it is looked at first, and its generation goes along: nothing slips between.
+//! The protocol names a block by its first address. For a claim, the length becomes a member. In a command on an existing
+//! reservation, ADDRESS/LEN means exactly that block. So the reservation is looked up first, and its generation is sent
+//! along, so that nothing can change in between.
 //!
 //! Before: the arguments. After: `perform`, which makes the call.
 
@@ -15,7 +16,7 @@ use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::address::Address;
 
-/// The address of ADDRESS/LEN, as it was typed, and the length; none of anything else, which is left to the server.
+/// The address of ADDRESS/LEN, as it was typed, and the length; none for any other text, which is left to the server.
 pub fn parts(text: &str) -> Option<(&str, u8)> {
     let (address, length) = text.split_once('/')?;
     let width = address.parse::<Address>().ok()?.family().width();
@@ -23,15 +24,15 @@ pub fn parts(text: &str) -> Option<(&str, u8)> {
     Some((address, length))
 }
 
-/// The first address of what may be a block.
+/// The address, without the length of a block.
 pub fn first(text: &str) -> &str {
     parts(text).map_or(text, |(address, _)| address)
 }
 
-/// Makes of ADDRESS/LEN what the method of this call takes. What is held there, where that was looked at.
+/// Converts ADDRESS/LEN to the form that the method takes. Returns the reservation there, if it was looked up.
 ///
 /// # Errors
-/// Where another length is given besides, or what is held there is not that block.
+/// Another length is given as well, or the reservation is not that block.
 pub async fn resolve(session: &mut Session, ask: &mut Ask) -> Done<Option<Value>> {
     let Some((address, length)) = ask.text("address").and_then(parts) else { return Ok(None) };
     let address = address.to_owned();
@@ -51,7 +52,7 @@ pub async fn resolve(session: &mut Session, ask: &mut Ask) -> Done<Option<Value>
                 is_that(ask, held, &address, length)?;
             }
             if ask.method != "ip.decline" {
-                // Nothing ever had generation 0: what somebody takes there meanwhile is none that was meant.
+                // No reservation ever has generation 0: one that is made there meanwhile is not the one that was meant.
                 let generation = held.as_ref().and_then(|held| held.get("generation")).cloned().unwrap_or(json!(0));
                 ask.params.entry("if_generation").or_insert(generation);
             }
@@ -65,7 +66,7 @@ pub async fn resolve(session: &mut Session, ask: &mut Ask) -> Done<Option<Value>
     Ok(None)
 }
 
-/// What is held at the address, or in the block around it.
+/// The reservation at the address, or of the block around it.
 async fn look(session: &mut Session, ask: &Ask, address: &str) -> Done<Option<Value>> {
     let mut params = Map::from_iter([("address".to_owned(), json!(address))]);
     params.extend(ask.params.get("network").map(|network| ("network".to_owned(), network.clone())));
@@ -73,7 +74,7 @@ async fn look(session: &mut Session, ask: &Ask, address: &str) -> Done<Option<Va
     Ok(found.get("reservation").cloned())
 }
 
-/// Refuses another block than the one that is held.
+/// Refuses unless exactly this block is held.
 fn is_that(ask: &Ask, held: &Value, address: &str, length: u8) -> Done<()> {
     let same = |text: &str| text.parse::<Address>().ok() == address.parse().ok();
     let is_length = held.get("prefix_length").and_then(Value::as_u64) == Some(u64::from(length));
@@ -83,11 +84,12 @@ fn is_that(ask: &Ask, held: &Value, address: &str, length: u8) -> Done<()> {
     let there = held_address(held);
     let problem = format!("what is held there is {there}, by `{}`", phrase::text(held, "owner").unwrap_or_default());
     let network = shell(ask.text("network").unwrap_or("NETWORK"));
-    let hint = format!("name {there} if that is meant; `allod ip get {there} --network {network}` shows it");
+    let hint =
+        format!("name {there} if that reservation is meant; `allod ip get {there} --network {network}` shows it");
     Err(Failure::new(phrase::of(ask.method, &Value::Object(ask.params.clone())), problem, hint).into())
 }
 
-/// The answer to a release with the length of what was held, for people: the protocol answers first addresses.
+/// The answer to a release, for people, with the length of the block: the protocol answers with first addresses.
 pub fn with_length(result: &Value, held: Option<&Value>) -> Value {
     let mut shown = result.clone();
     let (Some(held), Some(Value::Array(released))) = (held, shown.get_mut("released")) else { return shown };

@@ -1,8 +1,8 @@
-//! `allod call METHOD member=value …`: any method, without a subcommand of its own.
+//! `allod call METHOD member=value …`: any method, even without a subcommand of its own.
 //!
-//! A value is read as the method's schema says: text stays text (`owner=123`), anything else is JSON. Where the schema
-//! knows nothing about a member, what parses as JSON is JSON and the rest is text. `set.note=x` reaches one level in;
-//! a member given twice is a list.
+//! A value is read according to the method's schema: text stays text (`owner=123`), anything else is JSON. If the schema
+//! does not know a member, a value that parses as JSON is JSON, and any other is text. `set.note=x` reaches one level in; a
+//! member given twice is a list.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -24,7 +24,7 @@ use super::session::{Done, Session};
 /// `allod call`.
 #[derive(Debug, Args)]
 pub struct Call {
-    /// Method, as ip.allocate (`allod call rpc.discover` lists them)
+    /// Method, such as ip.allocate (`allod call rpc.discover` lists them)
     method: String,
     /// Members of the params, or `-` to read the params as JSON from stdin
     #[arg(value_name = "MEMBER=VALUE")]
@@ -36,32 +36,32 @@ pub struct Call {
 pub enum ServerCommand {
     /// Version, store, durability, limits, uptime
     Info,
-    /// Is it there?
+    /// Check that the server answers
     Ping,
 }
 
 /// The nodes that share a register.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Which nodes there are, and which of them owns the register
+    /// Show the nodes, and which of them owns the register
     Nodes,
-    /// How each shard of the register stands, as its owner says
+    /// Show the state of each shard, as its owner reports it
     Shards,
-    /// Which node serves a network
+    /// Show which node serves a network
     Locate {
         /// Name or id
         network: String,
     },
-    /// Under which key and field Redis has an address, as commands for redis-cli
+    /// Show the key and field of an address in Redis, as commands for redis-cli
     Key(Key),
-    /// Take a node out of service in order, or back into it
+    /// Take a node out of service in an orderly way, or put it back
     Drain(ClusterDrain),
-    /// Addresses that two claim since a failover
+    /// List addresses that two holders claim since a failover
     Conflicts {
         /// Only in this network
         network: Option<String>,
     },
-    /// Decide such conflicts: what is present stays, and the network grants again
+    /// Decide such conflicts: the present holder keeps the address, and the network grants again
     Accept(ClusterAccept),
 }
 
@@ -81,9 +81,9 @@ pub struct ClusterAccept {
 /// `cluster.drain`.
 #[derive(Debug, Args, Serialize)]
 pub struct ClusterDrain {
-    /// Name of the node; the one that is asked where it is left out
+    /// Name of the node [default: the one that is asked]
     node: Option<String>,
-    /// Take it back into service
+    /// Put it back into service
     #[arg(long)]
     #[serde(skip)]
     undo: bool,
@@ -93,7 +93,7 @@ pub struct ClusterDrain {
 }
 
 impl ClusterCommand {
-    /// The call that it is; a command that is more than one call comes back.
+    /// The call for the command; a command that needs more than one call is returned.
     pub fn ask(self) -> Result<Ask, Self> {
         Ok(match self {
             Self::Key(_) | Self::Shards => return Err(self),
@@ -111,7 +111,7 @@ impl ClusterCommand {
 }
 
 impl ServerCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Info => Ask::new("server.info", &()),
@@ -120,7 +120,7 @@ impl ServerCommand {
     }
 }
 
-/// Calls the method and prints what it answers.
+/// Calls the method and prints the answer.
 pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
     let params = match args.members.as_slice() {
         [only] if only == "-" => {
@@ -152,11 +152,11 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// That an answer is only a part, which a table and shell variables leave out.
+/// Says that an answer is only a part, which a table and shell variables do not show.
 fn more_of(result: &Value, dry_run: bool) -> Option<String> {
     match (result.get("next").and_then(Value::as_str), result.get("more")) {
         (Some(next), _) => Some(format!("there are more: the same call with `after={}`", shell(next))),
-        // A dry run that is made again tells the same.
+        // A repeated dry run would show the same again.
         (None, Some(Value::Bool(true))) if dry_run => Some("there are more".to_owned()),
         (None, Some(Value::Bool(true))) => Some("there are more: make the same call again".to_owned()),
         (None, _) => None,
@@ -171,7 +171,7 @@ fn malformed(method: &str, problem: &str) -> Failure {
     )
 }
 
-/// The params that `member=value` texts are.
+/// The params from `member=value` texts.
 pub fn members_of(method: &str, members: &[String]) -> Result<Map<String, Value>, String> {
     let (mut params, mut whole, mut in_parts) = (Map::new(), BTreeSet::new(), BTreeSet::new());
     for text in members {
@@ -181,7 +181,7 @@ pub fn members_of(method: &str, members: &[String]) -> Result<Map<String, Value>
         let kind = schema::kind_of(method, path);
         let value = read(kind, value).map_err(|problem| format!("`{path}` {problem}"))?;
         let member = path.split('.').next().unwrap_or(path);
-        // The other way of giving it that there is already.
+        // `other` has the members that were given in the other way.
         let (given, other) = if member == path { (&mut whole, &in_parts) } else { (&mut in_parts, &whole) };
         if other.contains(member) {
             return Err(format!("`{member}` is given as a whole and by parts; leave one of the two out"));
@@ -203,7 +203,7 @@ pub fn members_of(method: &str, members: &[String]) -> Result<Map<String, Value>
 fn read(kind: Option<Kind>, text: &str) -> Result<Value, String> {
     let json = serde_json::from_str::<Value>(text);
     match kind {
-        // A text member that may be null is cleared by the word; a text that is the word cannot be meant so often.
+        // The word `null` clears a text member that may be null; the text itself is hardly ever meant.
         Some(Kind::Text { or_null: true }) if text == "null" => Ok(Value::Null),
         Some(Kind::Text { .. }) => Ok(Value::String(text.to_owned())),
         Some(Kind::List { of_text: true }) if !text.starts_with('[') => Ok(Value::String(text.to_owned())),
@@ -215,7 +215,8 @@ fn read(kind: Option<Kind>, text: &str) -> Result<Value, String> {
     }
 }
 
-/// Sets a member; a second value for it, or a member that is a list, makes a list. A member of another kind has one value.
+/// Sets a member. A second value, or a member that is a list, makes a list; a member of another known kind has only one
+/// value.
 fn put(members: &mut Map<String, Value>, name: &str, value: Value, kind: Option<Kind>) -> Result<(), String> {
     let is_list = matches!(kind, Some(Kind::List { .. }));
     match members.get_mut(name) {

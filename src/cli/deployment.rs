@@ -1,11 +1,11 @@
-//! `allod deployment …`: what a deployment wishes, from a file; and how its plans end.
+//! `allod deployment …`: applies the wishes of a deployment from a file, and ends its plans.
 //!
 //! ```text
 //! file ─read, checked whole─▶ deployment.plan │ deployment.apply ─▶ table, and the command that ends the plan
 //! ```
 //!
-//! A file holds the members of the request: `deployment`, `instances`, `groups`. It is read by the protocol's own types, so
-//! it is refused in the same words as a request. `plan` and `apply` are here, `commit` and `revert` in `settle`; the other
+//! A file holds the members of the request: `deployment`, `instances`, `groups`. The protocol's own types read it, so it is
+//! refused in the same words as a request. `plan` and `apply` are here, `commit` and `revert` in `settle`; the other
 //! commands are one call each, which `perform` makes.
 
 use std::path::PathBuf;
@@ -27,9 +27,9 @@ use super::shown;
 use crate::core::plural::counted;
 use crate::wire;
 
-/// What `--help` says about files.
+/// The help text about files.
 const FILE_HELP: &str = "\
-A file holds all that the deployment wishes, as TOML, YAML or JSON:
+A file lists everything that the deployment asks for, as TOML, YAML or JSON:
 
   deployment = \"shop\"
 
@@ -48,27 +48,27 @@ A file holds all that the deployment wishes, as TOML, YAML or JSON:
   zones = [\"z1\", \"z2\"]
   networks = [{ network = \"lan\", static_ips = [\"10.0.0.20-10.0.0.29\"] }]";
 
-/// Deployments: plan, apply, commit, revert what instances wish.
+/// Deployments: plan, apply, commit, revert what instances ask for.
 #[derive(Debug, Subcommand)]
 pub enum DeploymentCommand {
     /// Show what `apply` would do, and change nothing
     #[command(after_long_help = FILE_HELP)]
     Plan(Plan),
-    /// Grant what a file wishes (TOML, YAML or JSON), in all networks or none
+    /// Grant what a file asks for (TOML, YAML or JSON), in all networks or none
     ///
-    /// What is wished no more stays held until the plan is committed, so that
-    /// machines can be changed in between.
+    /// Addresses that are no longer asked for stay held until the plan is committed, so that machines can be changed in
+    /// between.
     #[command(after_long_help = FILE_HELP)]
     Apply(Apply),
-    /// Let go what a plan made obsolete, and keep its promises
+    /// Release what a plan made obsolete, and keep its promises
     Commit(Settle),
-    /// Let go what a plan granted, as if it had not been applied; asks first
+    /// Release what a plan granted, as if it had not been applied; asks first
     Revert(Settle),
     /// Show what the instances of a deployment hold
     Get(Named),
     /// List deployments, and since when a plan waits for its commit
     List(List),
-    /// Release all that a deployment holds, and forget it; asks first
+    /// Release everything that a deployment holds, and forget it; asks first
     Delete(Delete),
 }
 
@@ -94,7 +94,7 @@ pub struct Settle {
     /// Name of the deployment
     #[serde(rename = "deployment")]
     name: String,
-    /// The number that `apply` answered
+    /// The number that `apply` returned
     #[arg(long, value_name = "N")]
     plan: u64,
     /// Only this instance; may be repeated
@@ -116,7 +116,7 @@ pub struct Named {
 /// `deployment.list`.
 #[derive(Debug, Args, Serialize)]
 pub struct List {
-    /// At most so many, of 1 to 10000; without it all of them
+    /// At most this many (1 to 10000); all of them by default
     #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
@@ -136,7 +136,7 @@ pub struct Delete {
 }
 
 impl DeploymentCommand {
-    /// The call that it is, or the command itself where it is more than one.
+    /// The call for the command, or the command itself if it needs more than one.
     pub fn ask(self) -> Result<Ask, Self> {
         Ok(match self {
             Self::Plan(_) | Self::Apply(_) | Self::Commit(_) | Self::Revert(_) => return Err(self),
@@ -147,14 +147,14 @@ impl DeploymentCommand {
     }
 }
 
-/// The commands that are more than a call.
+/// Runs the commands that need more than one call.
 pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit> {
     let (method, file, change) = match command {
         DeploymentCommand::Plan(args) => ("deployment.plan", args.file, Change::default()),
         DeploymentCommand::Apply(args) => ("deployment.apply", args.file, args.change),
         DeploymentCommand::Commit(args) => return settle::run(session, Ask::new("deployment.commit", &args)).await,
         DeploymentCommand::Revert(args) => return settle::run(session, Ask::new("deployment.revert", &args)).await,
-        // Each of them is a call.
+        // These are single calls.
         DeploymentCommand::Get(_) | DeploymentCommand::List(_) | DeploymentCommand::Delete(_) => {
             return Ok(Exit::Success);
         }
@@ -172,7 +172,7 @@ pub async fn run(session: &mut Session, command: DeploymentCommand) -> Done<Exit
     session.print(method, &ask.params, &result)?;
     let name = ask.text("deployment").unwrap_or_default();
     let applied = method == "deployment.apply" && !change.dry_run;
-    // A repeat of a plan that is not ended yet keeps all as well.
+    // Repeating an apply whose plan is not ended yet keeps everything as well.
     let is_left = if applied && keeps_all(&result) { left_of(session, name, &result).await } else { Left::Plan };
     session.say(&words(name, &result, applied, &is_left));
     doubted.filter(|_| applied).iter().for_each(|words| session.say(words));
@@ -186,17 +186,17 @@ fn keeps_all(result: &Value) -> bool {
     states.all(|state| matches!(state, "kept" | "none")) && list(result, "obsolete").next().is_none()
 }
 
-/// What is left to commit or to revert behind an apply.
+/// What is left to commit or revert after an apply.
 enum Left {
     /// The plan.
     Plan,
-    /// Only what the plan noted, as sentences: nothing was granted, promised or made obsolete.
+    /// Only side effects of the plan, as sentences: nothing was granted, promised or made obsolete.
     Notes(Vec<String>),
     /// Nothing.
     Nothing,
 }
 
-/// Behind an apply that keeps all: is anything uncommitted? The plan where nobody knows.
+/// After an apply that keeps everything: is anything uncommitted? If that is unknown, the plan.
 async fn left_of(session: &mut Session, name: &str, applied: &Value) -> Left {
     let Ok(found) = session.call("deployment.get", json!({"deployment": name})).await else { return Left::Plan };
     if found.get("plan").is_none() || found.get("uncommitted_since").is_some() {
@@ -206,8 +206,9 @@ async fn left_of(session: &mut Session, name: &str, applied: &Value) -> Left {
     if notes.is_empty() { Left::Nothing } else { Left::Notes(notes) }
 }
 
-/// What the commit of a plan that changed nothing does all the same. What stands so behind a commit would have been changed by the
-/// apply: a lease of what is kept would have ended, and what is transient and not listed would be obsolete.
+/// The effects that the commit of a plan without changes still has. If the plan had already been committed, the apply would
+/// have changed these reservations: the lease of a kept one would have ended, and a transient one that is not listed would be
+/// obsolete.
 fn notes_of(applied: &Value, found: &Value) -> Vec<String> {
     let listed: Vec<&Value> = list(applied, "instances").map(|instance| &instance["id"]).collect();
     let missed = list(found, "instances").filter(|instance| !listed.contains(&&instance["id"]));
@@ -217,16 +218,19 @@ fn notes_of(applied: &Value, found: &Value) -> Vec<String> {
     let leased = kept.filter(|slot| slot["state"] == "kept" && slot["reservation"].get("expires_at").is_some()).count();
     let mut notes = Vec::new();
     if leased > 0 {
-        notes.push(format!("what is kept with a lease ({}) is kept for good then", counted(leased, "reservation")));
+        notes.push(format!(
+            "reservations that are kept and have a lease ({}) then have none",
+            counted(leased, "reservation")
+        ));
     }
     if missed > 0 {
         let missed = counted(missed, "reservation");
-        notes.push(format!("what is transient and not listed ({missed}) is let go with the next deploy behind it"));
+        notes.push(format!("what is transient and not listed ({missed}) is released by the deploy after this one"));
     }
     notes
 }
 
-/// The params that a text holds.
+/// The params in a text.
 ///
 /// # Errors
 /// What is wrong with it, in the protocol's words.
@@ -234,7 +238,7 @@ pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
     let Value::Object(members) = document::content(text, form)? else {
         return Err("it must hold `deployment`, the name, and `instances` or `groups`".to_owned());
     };
-    // The params of a plan are those of an apply, without what belongs to one request; but this one.
+    // The params of a plan are those of an apply without the members of a single request, except this one.
     if members.contains_key("deadline_ms") {
         return Err("unknown member `deadline_ms`: it belongs to a request, not into a file".to_owned());
     }
@@ -244,7 +248,7 @@ pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
     let canonical =
         request.map_err(|error| refused(&error.message))?.params_json().map_err(|error| error.to_string())?;
     if !wishes {
-        // All that it holds would become obsolete: too much for a member that was forgotten.
+        // Everything that the deployment holds would become obsolete, which is too much for a forgotten member.
         let sentence = "it has neither `instances` nor `groups`; if it is to hold nothing, say so: `instances = []` in TOML, \
                         `instances: []` in YAML";
         return Err(sentence.to_owned());
@@ -255,7 +259,7 @@ pub fn parse(text: &str, form: Form) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// What became of the wishes, in a line; and the commands that end the plan.
+/// A line about the results, and the commands that end the plan.
 fn words(name: &str, result: &Value, applied: bool, is_left: &Left) -> String {
     let slots: Vec<&Value> = list(result, "instances").flat_map(|instance| list(instance, "networks")).collect();
     let of = |state: &str| slots.iter().filter(|slot| slot["state"] == state).count();
@@ -263,7 +267,7 @@ fn words(name: &str, result: &Value, applied: bool, is_left: &Left) -> String {
     let obsolete = (list(result, "obsolete").count(), "obsolete");
     let counts = counts.into_iter().chain([obsolete]).filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
-    let counts = if counts.is_empty() { "nothing is wished or held".to_owned() } else { counts.join(", ") };
+    let counts = if counts.is_empty() { "nothing is listed or held".to_owned() } else { counts.join(", ") };
     let Some(plan) = result.get("plan").and_then(Value::as_u64).filter(|_| applied) else {
         return format!("{counts}; nothing was changed");
     };

@@ -1,4 +1,4 @@
-//! `allod completions` and `allod man`: made from the argument tree itself.
+//! `allod completions` and `allod man`: generated from the argument tree.
 
 use std::fs;
 use std::io::Write;
@@ -22,13 +22,13 @@ pub struct Completions {
 /// `allod man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Directory, made if it is not there
+    /// Directory; created if it does not exist
     directory: PathBuf,
 }
 
 /// Writes completions to stdout.
 pub fn completions(args: &Completions) -> Done<Exit> {
-    // Made in memory first: the generator panics on a pipe that is closed.
+    // Generated in memory first: the generator panics if the pipe is closed.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "allod", &mut text);
     let mut stdout = std::io::stdout().lock();

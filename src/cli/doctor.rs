@@ -1,6 +1,6 @@
-//! `allod doctor`: what a server finds on this machine, and what the one that runs says of itself.
+//! `allod doctor`: what a server would find on this machine, and what the running server says of itself.
 //!
-//! The checks of the machine are the server's (`serve::doctor`); here the server is asked, and all of it is printed.
+//! The server's own code checks the machine (`serve::doctor`); this module asks the running server, and prints everything.
 
 pub(super) mod assumed;
 mod readiness;
@@ -20,15 +20,15 @@ use crate::client::ClientError;
 use crate::core::plural::counted;
 use crate::serve::from_cli::{self, Check, CheckState, now_ms};
 
-/// How the state of a shard begins of which nothing is granted.
+/// The start of a shard's state when nothing is granted from it.
 const GRANTS_NOTHING: &str = "nothing is granted";
-/// What it has of networks that are stopped (`server::cluster`).
+/// What precedes the stopped networks in a shard's state (`server::cluster`).
 const STOPS: &str = "; stopped: ";
 
-/// How wide a line is where there is no terminal.
+/// Line width without a terminal.
 const WIDTH: usize = 100;
 
-/// As long as the longest name of a check, `descriptors`: each is printed before the next is known.
+/// The length of the longest name of a check, `descriptors`: each check is printed before the next one is known.
 const COLUMN: usize = 11;
 
 /// `allod doctor`.
@@ -41,28 +41,28 @@ pub struct Doctor {
     /// Where the files are
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where the state is kept: embedded, redis or memory
+    /// Which store keeps the register: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true)]
     store: Option<StoreKind>,
-    /// Where Redis is; means --store redis
+    /// URL of Redis; implies --store redis
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
 }
 
 const AFTER_HELP: &str = "\
-Say it as the user of the server and with its arguments and environment:
+Run it as the user of the server, with the server's arguments and environment:
   runuser -u allod -- allod doctor --config /etc/allod/server.toml \\
     --data /var/lib/allod
-Without any, and without a register in ./allod-data, these two are assumed where
-that file is there. How ready a server is its HTTP port says: that of its
-configuration, or else the one above its port (as 7401 is above 7400).
+Without any, and without a register in ./allod-data, these two are assumed if
+that file exists. The HTTP port of a server says how ready it is: the port in
+its configuration, or else the one above its port (7401 above 7400).
 
-It looks and leaves nothing behind: the disk is timed with a file that has no
-name, Redis tries what its user may do on a key that is gone again, and a server
-that runs is asked: one that is named (--server) must answer. Ends with 0 where
-nothing is `wrong`, warnings or not, and with 1 where something is.";
+It leaves nothing behind: the disk is timed with a file without a name, what the
+user of Redis may do is tried on a key that is removed again, and a running
+server is asked; one that is named (--server) must answer. Ends with 0 if
+nothing is `wrong`, even with warnings, and otherwise with 1.";
 
-/// Looks, prints, and says by the exit code whether something is wrong.
+/// Runs the checks, prints them, and says by the exit code whether something is wrong.
 pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     let named = ServeArgs {
         config: args.config,
@@ -75,10 +75,10 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     serve.check()?;
     super::check_servers(&options.server)?;
     let mut told = Told::new(&options);
-    // What all else is about comes first.
+    // First the assumption on which everything else depends.
     told.tell(assumed)?;
-    // Blocks, and has threads of its own: before the runtime of the calls.
-    let examined = from_cli::examine(&serve);
+    // It blocks and has threads of its own, so it runs before the runtime of the calls starts.
+    let examined = from_cli::examine(serve.config.clone(), serve.flags());
     told.tell(examined.checks)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut session = Session::looking(options);
@@ -87,7 +87,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     let of_server = server(&mut session, examined.in_use, examined.directory.as_deref(), &mut told);
     let answers = runtime.block_on(of_server)?;
     if asked == listen {
-        // The ports of one server: what its HTTP says is said of it.
+        // Both ports belong to one server, so its HTTP port speaks for it.
         told.tell(runtime.block_on(readiness::check(&http)))?;
     } else if answers {
         for at in asked.split(',') {
@@ -104,11 +104,11 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     Ok(if worst == CheckState::Wrong { Exit::Failed } else { Exit::Success })
 }
 
-/// What was told so far.
+/// The checks so far.
 struct Told {
     checks: Vec<Check>,
-    /// How wide lines are that people read, each as soon as it is known: what comes next may take long. None: all is printed at
-    /// the end.
+    /// The line width for people, who see each check as soon as it is known, because the next one may take long. None:
+    /// everything is printed at the end.
     width: Option<usize>,
 }
 
@@ -129,7 +129,7 @@ impl Told {
     }
 }
 
-/// What a server says of itself, if one is there. Is one?
+/// Prints what a running server says of itself. Returns whether there is one.
 async fn server(session: &mut Session, in_use: bool, directory: Option<&str>, told: &mut Told) -> Done<bool> {
     let at = session.options.server.clone();
     let info = match session.try_call("server.info", Map::new()).await {
@@ -154,7 +154,7 @@ async fn server(session: &mut Session, in_use: bool, directory: Option<&str>, to
         && let Some(directory) = directory
     {
         let seen = format!(
-            "the server at {at} has not {directory} open: what is said above of register and disk is not its own"
+            "the server at {at} does not have {directory} open: what is said above about register and disk is not about it"
         );
         let hint = "name where its files are by `--data DIR`, or its settings by `--config FILE`";
         told.tell([Check::warning("server", seen, hint)])?;
@@ -169,19 +169,19 @@ async fn server(session: &mut Session, in_use: bool, directory: Option<&str>, to
     };
     told.tell(nodes(&result))?;
     told.tell(shards(&result))?;
-    // Only the owner knows of any.
+    // Only the owner knows of conflicts.
     if has_owner(&result) {
         told.tell(conflicts(session).await)?;
     }
     Ok(true)
 }
 
-/// What it means that a server does not say what it is. Who named it counts on it.
+/// What it means that no server answers. A user who named one expects it to.
 fn silent(at: &str, is_named: bool, in_use: bool, error: &ClientError) -> Check {
     let (seen, hint) = match (in_use, is_named) {
         (true, _) => (
             format!("the data directory is in use, and no server answers at {at}: {error}"),
-            "is it another address (`--server HOST:PORT`), or does it still start? its log says",
+            "is this the right address (`--server HOST:PORT`), or is the server still starting? Its log says",
         ),
         (false, true) => (
             format!("asked at {at}: {error}"),
@@ -216,7 +216,8 @@ fn nodes(result: &Value) -> Option<Check> {
     let seen = shown.join(", ");
     let version = nodes.first().map(|node| text(node, "version"));
     if !has_owner(result) {
-        let hint = "is the store there? its HTTP port says what it waits for: `curl http://HOST:PORT/readyz`";
+        let hint =
+            "can they reach the store? The HTTP port of each says what it waits for: `curl http://HOST:PORT/readyz`";
         return Some(Check::wrong("nodes", format!("none owns the register: {seen}"), hint));
     }
     if nodes.iter().any(|node| Some(text(node, "version")) != version) {
@@ -225,30 +226,32 @@ fn nodes(result: &Value) -> Option<Check> {
     Some(Check::ok("nodes", seen))
 }
 
-/// What the owner says of the register that it serves; also where its HTTP port is not known.
+/// What the owner says of the register that it serves; works also if its HTTP port is not known.
 fn shards(result: &Value) -> Option<Check> {
-    // None where another node owns it, or nobody but this server could.
+    // There are none if another node owns the register, or if only this server could.
     let shards = result.get("shards").and_then(Value::as_array).filter(|shards| !shards.is_empty())?;
     let states = shards.iter().filter_map(|shard| shard.get("state")?.as_str());
     let is_stopped = |state: &&str| state.contains(STOPS);
     Some(match states.clone().find(|state| state.starts_with(GRANTS_NOTHING)) {
-        Some(state) => Check::wrong("shards", state, "it goes on by itself when that is over"),
+        Some(state) => Check::wrong("shards", state, "it resumes by itself when that is over"),
         None if states.clone().any(|state| is_stopped(&state)) => {
             let seen: Vec<&str> = states.filter(is_stopped).collect();
             Check::wrong(
                 "shards",
                 seen.join("; "),
-                "no restart and no drain before `curl http://HOST:PORT/readyz` was read: it says what is lost by it",
+                "before any restart or drain read `curl http://HOST:PORT/readyz`: it says what would be lost",
             )
         }
         None => Check::ok("shards", format!("{} served", counted(shards.len() as u64, "shard"))),
     })
 }
 
-/// In the order of the runbook (deploy/README.md, "Conflicts after a failover"): two that use one address are not parted by a word.
-const CONFLICTS_HINT: &str = "`allod cluster conflicts` lists both claims; of each see first that one of both does not use the \
-                              address (to keep the late one: `allod reserved add NETWORK ADDRESS --for-owner LATE`, with \
-                              `--for-scope SCOPE` where it has one, and release the present one), then `allod cluster accept NETWORK \
+/// In the order of the runbook (deploy/README.md, "Conflicts after a failover"): no command keeps two machines from using
+/// one address.
+const CONFLICTS_HINT: &str = "`allod cluster conflicts` lists both claims; for each, first make sure that one of the two \
+ holders stops using the address (to keep the late one: `allod reserved add NETWORK ADDRESS --for-owner LATE`, with \
+                              `--for-scope SCOPE` where it has one, and release the present one), then `allod cluster accept \
+                              NETWORK \
                               ADDRESS --reason TICKET`";
 
 async fn conflicts(session: &mut Session) -> Option<Check> {
@@ -269,9 +272,9 @@ async fn conflicts(session: &mut Session) -> Option<Check> {
     })
 }
 
-/// A line for a check, and below it what to do.
+/// A line for a check, and the hint below it.
 fn line(check: &Check, width: usize) -> String {
-    // State, check, and two blanks behind each.
+    // State and check, each followed by two blanks.
     let indent = 7 + 2 + COLUMN + 2;
     let body =
         |text: &str| wrapped(text, width.saturating_sub(indent).max(40), 0).replace('\n', &format!("\n{:indent$}", ""));
@@ -287,7 +290,7 @@ fn line(check: &Check, width: usize) -> String {
     shown
 }
 
-/// How many were looked at.
+/// How many checks were made, and how they ended.
 fn sum(checks: &[Check]) -> String {
     let count = |state: CheckState| checks.iter().filter(|check| check.state == state).count() as u64;
     let (wrong, warnings) = (count(CheckState::Wrong), count(CheckState::Warning));

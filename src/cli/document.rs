@@ -1,7 +1,6 @@
-//! Files that people write for the server, in TOML, YAML or JSON: text to one JSON value, whatever it was written in.
+//! Files that people write for the server, in TOML, YAML or JSON: reads any of them as one JSON value.
 //!
-//! What the value must hold is the business of its reader (`apply::file`, `deployment::file`), which has it judged by the
-//! protocol's own types.
+//! The reader of the value (`apply::file`, `deployment`) checks its content with the protocol's own types.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use super::failure::Failure;
 
-/// What a text is written in.
+/// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// TOML.
@@ -20,12 +19,12 @@ pub enum Form {
     Yaml,
     /// JSON.
     Json,
-    /// Whichever it can be read as: TOML, JSON, YAML.
+    /// Whichever fits: TOML, JSON, YAML.
     Any,
 }
 
 impl Form {
-    /// What the name of a file says; only stdin (`-`) has none that tells.
+    /// The format according to the name of a file; for stdin (`-`) the name does not tell.
     pub fn of(path: &Path) -> Self {
         let extension = path.extension().and_then(|extension| extension.to_str());
         match extension {
@@ -37,10 +36,10 @@ impl Form {
     }
 }
 
-/// Brackets of YAML that may be open at once. The reader of YAML takes time with the square of it.
+/// The most YAML brackets that may be open at once. The YAML reader takes time quadratic in this number.
 const DEPTH_MAX: usize = 1_000;
 
-/// Are so many brackets open anywhere? Those inside of strings count too: no file of ours has that many.
+/// Are more than `most` brackets open anywhere? Brackets inside strings count too: no file of ours has that many.
 fn opens_deeper_than(text: &str, most: usize) -> bool {
     let mut open = 0usize;
     text.bytes().any(|byte| {
@@ -56,7 +55,7 @@ fn opens_deeper_than(text: &str, most: usize) -> bool {
 /// The text of a file, or of stdin for `-`.
 ///
 /// # Errors
-/// Why it cannot be read, which is what was `asked`.
+/// It cannot be read; `asked` is what the message says was asked.
 pub fn text(path: &Path, asked: &str) -> Result<String, Failure> {
     let read = if path.as_os_str() == "-" {
         let mut text = String::new();
@@ -64,15 +63,15 @@ pub fn text(path: &Path, asked: &str) -> Result<String, Failure> {
     } else {
         fs::read_to_string(path)
     };
-    read.map_err(|error| Failure::new(asked, error.to_string(), "name a file that is there and may be read (`ls -l`)"))
+    read.map_err(|error| Failure::new(asked, error.to_string(), "name a file that exists and can be read (`ls -l`)"))
 }
 
-/// The content of a text. Nothing at all is null.
+/// The content of a text. An empty text is null.
 ///
 /// # Errors
-/// Where it is not written as it should be.
+/// The text is not well-formed.
 pub fn content(text: &str, form: Form) -> Result<Value, String> {
-    // Some editors begin a file with a mark of its encoding.
+    // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let from_yaml = || {
         if opens_deeper_than(text, DEPTH_MAX) {
@@ -88,7 +87,7 @@ pub fn content(text: &str, form: Form) -> Result<Value, String> {
         Form::Yaml => from_yaml(),
         Form::Json => from_json(),
         Form::Any => from_toml().or_else(|wrong| {
-            // To YAML any text is a value: a string. No file of ours is one.
+            // In YAML any text is a value: a string. No file of ours is just a string.
             let is_file = |value: &Value| matches!(value, Value::Object(_) | Value::Array(_) | Value::Null);
             let read = from_json().or_else(|_| from_yaml())?;
             if is_file(&read) { Ok(read) } else { Err(wrong) }
@@ -96,7 +95,7 @@ pub fn content(text: &str, form: Form) -> Result<Value, String> {
     }
 }
 
-/// A document in JSON's terms. It was read as a value of YAML, as that refuses a member that is there twice.
+/// Converts a document to JSON. It was read as a YAML value, because that refuses duplicate members.
 fn once(value: serde_yaml_ng::Value) -> Result<Value, String> {
     serde_json::to_value(value).map_err(|error| error.to_string())
 }

@@ -6,9 +6,10 @@
 //! hint: `allod ip list --network lan --owner web/3` shows what `web/3` holds
 //! ```
 //!
-//! A program that asked for JSON gets one line of it instead ([`Failure::json`]): the error as the protocol has it.
+//! With `--format json` a program gets one line of JSON instead ([`Failure::json`]): the error in the form of the protocol.
 //!
-//! Owns the form; the sentences about what was asked are in `phrase`, the hints of the protocol's kinds in `hint`.
+//! This module owns the form; the sentences about what was asked are in `phrase`, and the hints for the protocol's kinds in
+//! `hint`.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -27,10 +28,10 @@ use crate::core::address::Range;
 use crate::core::plural::counted;
 use crate::wire::ErrorKind;
 
-/// Pools that an error lists; the rest is counted.
+/// The most pools that an error lists; the rest is counted.
 const POOLS_MAX: usize = 20;
 
-/// How the sentence ends that says no more than who holds the address: the facts say the same, and since when.
+/// The end of a message which only says who holds the address: the facts contain that too, and the time.
 const HELD_BY_ANOTHER: &str = "; ask for another address, or have it released";
 
 /// Why a command did not do what it should.
@@ -38,15 +39,15 @@ const HELD_BY_ANOTHER: &str = "; ask for another address, or have it released";
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What was asked, as a fragment that follows "cannot"; empty where the reason says all.
+    /// What was asked, as a fragment that follows "cannot"; empty if the reason says everything.
     pub asked: String,
     /// What stands in the way.
     pub reason: String,
     /// What to do: a sentence without full stop that names a command or a setting.
     pub hint: String,
-    /// What the server refused it with; none where the command failed by itself.
+    /// The server's refusal; none if the command failed by itself.
     pub refused: Option<Box<RpcError>>,
-    /// Of a run of several changes: how many were made before it failed, where that is known.
+    /// In a run of several changes: how many were made before it failed, if that is known.
     pub changes_made: Option<usize>,
 }
 
@@ -57,52 +58,52 @@ impl Failure {
         Self { exit: Exit::Failed, asked, reason, hint, refused: None, changes_made: None }
     }
 
-    /// A command line that clap cannot see to be wrong.
+    /// A wrong command line that clap cannot detect.
     pub fn usage(asked: impl Into<String>, reason: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, ..Self::new(asked, reason, hint) }
     }
 
-    /// The same of what a file holds: then the command line was right.
+    /// The same for the content of a file: then the command line was right.
     pub fn of_file(self) -> Self {
         Self { exit: if self.exit == Exit::Usage { Exit::Failed } else { self.exit }, ..self }
     }
 
-    /// The same of a run of several changes that `file` (`-` is stdin) tells, where it broke off: how many were made before, if that
-    /// is known, and that it goes on when it is repeated with all that it was asked with.
+    /// The same for a run of several changes from `file` (`-` is stdin) that broke off. It says how many changes were made
+    /// before, if that is known, and that repeating the command continues the run.
     pub fn broken_off(self, changes_made: Option<usize>, file: &Path) -> Self {
         let again = match file.as_os_str() == "-" {
             true => "the same command again, with the same lines, goes on from there",
             false => "the same command again goes on from there",
         };
         let hint = match self.exit {
-            // A server that says itself what it lacks is there.
+            // If the server itself says what is missing, the server is reachable.
             Exit::Unreachable if self.refused.is_none() => {
-                format!("{again}; `allod server ping` tells when the server is back")
+                format!("{again}; `allod server ping` says when the server is back")
             }
             _ => format!("{}; then {again}", self.hint),
         };
         Self { hint, changes_made, ..self }
     }
 
-    /// A network that was to be made, and that the server found made. `params` are those of the call.
+    /// A network that was to be created, and that someone else created meanwhile. `params` are those of the call.
     pub fn made_by_another(params: &Value) -> Self {
         let name = phrase::text(params, "name").unwrap_or_default();
-        let reason = format!("network `{name}` was made by somebody else meanwhile");
+        let reason = format!("network `{name}` was created by somebody else meanwhile");
         let hint = format!("`allod network get {}` shows it", shell(name));
         Self::new(phrase::of("network.create", params), reason, hint)
     }
 
-    /// A person said no, or nobody could be asked.
+    /// The user said no, or there was nobody to ask.
     pub fn not_confirmed(asked: impl Into<String>, reason: &str) -> Self {
-        Self::new(asked, reason, "say `--yes` to do it without being asked, or `--dry-run` to see what it would do")
+        Self::new(asked, reason, "use `--yes` to do it without being asked, or `--dry-run` to see what it would do")
     }
 
-    /// What a call ended with.
+    /// The failure of a call.
     pub fn of_call(ask: &Ask, error: &ClientError) -> Self {
         Self::of_method(ask.method, &Value::Object(ask.params.clone()), error)
     }
 
-    /// What a call of any method with these params ended with.
+    /// The failure of a call of any method with these params.
     pub fn of_method(method: &str, params: &Value, error: &ClientError) -> Self {
         let asked = match error {
             ClientError::Lost { .. } | ClientError::TimedOut { .. } => phrase::in_doubt(method, params),
@@ -113,7 +114,7 @@ impl Failure {
             |reason: String, hint: String| Self { exit: Exit::Unreachable, ..Self::new(&*asked, reason, hint) };
         match error {
             ClientError::Rpc(error) => {
-                // The server knows best what an argument may be, and says so to every client in the same words.
+                // The server checks arguments, and answers every client in the same words.
                 let is_usage = ErrorKind::from_word(&error.kind) == Some(ErrorKind::InvalidArgument);
                 let exit = if is_usage { Exit::Usage } else { Exit::Failed };
                 let refused = Some(Box::new(error.clone()));
@@ -134,7 +135,7 @@ impl Failure {
                 format!("no answer within {seconds} s"),
                 format!("{}; `--timeout DURATION` waits longer", hint::after_lost(method, params)),
             ),
-            // What a repeat was refused with is no answer to what was asked; what one was refused with before it was lost is all that is known.
+            // If a repeat was refused, that says nothing about the first attempt. Otherwise the cause is all that is known.
             ClientError::Unknown { cause, .. } if cause.rpc().is_some_and(|error| !is_in_doubt(error)) => {
                 unreachable(format!("the answer was lost, and a repeat was refused: {cause}"), hint::look(method))
             }
@@ -142,7 +143,7 @@ impl Failure {
             ClientError::NotForClient { .. } => Self::new(
                 &*asked,
                 "it is about one connection, and a command makes as many as it needs",
-                "`allod watch` tells events; `allod cluster locate NETWORK` tells which node serves a network",
+                "`allod watch` shows events; `allod cluster locate NETWORK` shows which node serves a network",
             ),
             ClientError::Malformed { cause } => unreachable(
                 format!("the answer is no JSON-RPC: {cause}"),
@@ -151,7 +152,7 @@ impl Failure {
         }
     }
 
-    /// The lines as they go to stderr, without colour.
+    /// The lines for stderr, without colour.
     pub fn text(&self) -> String {
         self.styled(None, Style::new(), Style::new())
     }
@@ -161,7 +162,7 @@ impl Failure {
         if self.asked.is_empty() { self.reason.clone() } else { format!("cannot {}: {}", self.asked, self.reason) }
     }
 
-    /// The lines within so many columns, the words that begin them in these styles.
+    /// The lines, wrapped to `width` columns, with the leading words in these styles.
     fn styled(&self, width: Option<usize>, error: Style, hint: Style) -> String {
         let paragraph = |word: &str, style: Style, words: &str| {
             let lines = fitted(&format!("{word} {words}"), width);
@@ -171,8 +172,8 @@ impl Failure {
         if self.hint.is_empty() { said } else { format!("{said}\n{}", paragraph("hint:", hint, &self.hint)) }
     }
 
-    /// The line for programs: the error of the protocol as the server sent it, or only a message where the command failed by
-    /// itself; and, where there is one, the hint.
+    /// The line for programs: the protocol's error as the server sent it, or only a message if the command failed by itself;
+    /// and the hint, if there is one.
     pub fn json(&self) -> String {
         let by_itself = || json!({"message": self.said()});
         let mut told = json!({"error": self.refused.as_ref().map_or_else(by_itself, |refused| refused.to_value())});
@@ -185,7 +186,7 @@ impl Failure {
         format!("{told}\n")
     }
 
-    /// Prints it to stderr, as JSON where that is how answers are printed.
+    /// Prints the failure to stderr, as JSON if answers are printed as JSON.
     pub fn print_as(&self, format: Format) {
         match format {
             Format::Json => drop(anstream::stderr().write_all(self.json().as_bytes())),
@@ -193,7 +194,7 @@ impl Failure {
         }
     }
 
-    /// Prints it to stderr, in colour and within the columns of a terminal. A stderr that is gone is nobody's loss.
+    /// Prints the failure to stderr, in colour and wrapped to the terminal. Errors are ignored if stderr is gone.
     pub fn print(&self) {
         let (error, hint) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
         let text = self.styled(words::width(), error, hint);
@@ -201,17 +202,17 @@ impl Failure {
     }
 }
 
-/// Does a refusal say of itself that what was asked may be done all the same?
+/// Does the refusal say that the request may have been done all the same?
 fn is_in_doubt(error: &RpcError) -> bool {
     error.kind == "unavailable" || is_unknown(error)
 }
 
-/// Does a refusal say that nobody knows whether what was asked is done?
+/// Does the refusal say that the outcome is unknown?
 fn is_unknown(error: &RpcError) -> bool {
     error.data.get("applied").is_some_and(|applied| applied == "unknown")
 }
 
-/// What stands in the way of what was `asked`: the server's sentence, or a shorter one where the facts say it all.
+/// The obstacle: the server's message, or a shorter one if the facts contain everything.
 fn reason_of(error: &RpcError, asked: &str) -> String {
     let held_by = error.data.get("held_by");
     let fact = |name: &str| held_by.and_then(|held| held.get(name)).and_then(Value::as_str);
@@ -222,12 +223,12 @@ fn reason_of(error: &RpcError, asked: &str) -> String {
         let of_scope = fact("scope").filter(|&scope| scope != "default");
         let of_scope = of_scope.map_or_else(String::new, |scope| format!(" of scope `{scope}`"));
         let used_by = fact("claimant").map_or_else(String::new, |claimant| format!(", used by `{claimant}`"));
-        // Of several that were asked for, it says which.
+        // If several were asked for, it says which one.
         let data = |name: &str| error.data.get(name).map(text_of);
         let instance = data("instance").map(|instance| format!("instance `{instance}`: "));
         let which = instance.or_else(|| data("index").map(|index| format!("ips[{index}]: ")));
         let address = data("address").unwrap_or_default();
-        // What was asked for may name it, as a claim does; a gateway that is to be set is named nowhere else.
+        // What was asked may name the address already, as for a claim; for a gateway that is to be set it does not.
         let is_named = address.is_empty() || (which.is_none() && asked.contains(&format!("`{address}`")));
         let is = if is_named { String::new() } else { format!("{}{address} is ", which.unwrap_or_default()) };
         return format!("{is}held by `{owner}`{of_scope} since {since}{used_by}");
@@ -239,7 +240,7 @@ fn reason_of(error: &RpcError, asked: &str) -> String {
     }
 }
 
-/// The reservation that has what was asked for, a MAC for one, where the sentence does not name it.
+/// The reservation that is in the way, for example of a MAC, if the message does not name it.
 fn where_in_use(error: &RpcError) -> String {
     let fact = |of: &Value, name: &str| of.get(name).and_then(Value::as_str).map(str::to_owned);
     let owner = error.data.get("held_by").and_then(|held| fact(held, "owner"));
@@ -251,7 +252,7 @@ fn where_in_use(error: &RpcError) -> String {
     }
 }
 
-/// When an address comes free by itself, where there is no room now and one is cooling, declined or on a lease.
+/// When an address becomes free by itself, if there is no capacity and one is cooling, declined or leased.
 fn next_free(error: &RpcError) -> String {
     match error.data.get("next_free_at") {
         Some(at) if error.kind == "not_enough_capacity" => format!("; the next one is free at {}", text_of(at)),
@@ -259,7 +260,7 @@ fn next_free(error: &RpcError) -> String {
     }
 }
 
-/// Where there is no room: pool by pool what takes it, a line each.
+/// If there is no capacity: a line for each pool about what takes its space.
 fn pools_of(error: &RpcError) -> String {
     let count = |pool: &Value, name: &str| pool.get(name).map(text_of).unwrap_or_default();
     let line = |pool: &Value| {
@@ -278,7 +279,7 @@ fn pools_of(error: &RpcError) -> String {
     pools.iter().take(POOLS_MAX).map(line).collect::<String>() + &more
 }
 
-/// A failure of input or output. `None` where the reader of our output hung up: that ends a command quietly.
+/// A failure of input or output. `None` if the reader of our output hung up: that ends a command quietly.
 pub fn of_output(error: &io::Error) -> Option<Failure> {
     (error.kind() != io::ErrorKind::BrokenPipe).then(|| {
         Failure::new("write the output", error.to_string(), "free some space, or choose another file with `>`")

@@ -23,47 +23,53 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         None => format!("`allod {command} NETWORK`"),
     };
     let address = text(data, "address").or_else(|| text(params, "address")).map_or("ADDRESS".to_owned(), shell);
-    // Its addresses are not the server's to give, nor to look for among what is held.
+    // In a dynamic network the server does not choose addresses, and the address to be recorded is not among the held ones.
     if method.starts_with("ip.") && error.message.contains("the infrastructure pick") {
         return records(params, network.as_deref());
     }
     match kind {
         ErrorKind::ParseError | ErrorKind::InvalidRequest => {
-            "the server could not read the request; see that client and server fit: `allod server info`".to_owned()
+            "the server could not read the request; do client and server fit? `allod server info`".to_owned()
         }
         ErrorKind::MethodNotFound => "`allod call rpc.discover` lists the methods that the server knows".to_owned(),
         ErrorKind::InvalidArgument => invalid_argument(method, error, network.as_deref()),
         ErrorKind::Internal => {
-            "look for the id in the server's log and report it, with what `allod server info` says".to_owned()
+            "look up the id in the server's log and report it, together with the output of `allod server info`".to_owned()
         }
         ErrorKind::NotFound => not_found(method, params, error, network.as_deref()),
         ErrorKind::AlreadyExists => already_exists(method, params, error, network.as_deref()),
         ErrorKind::AlreadyInUse => already_in_use(params, error, network.as_deref(), &address),
         ErrorKind::NotEnoughCapacity => {
-            format!("{} tells what takes the space and what frees it", in_network("network why-full"))
+            format!("{} shows what takes the space and what frees it", in_network("network why-full"))
         }
-        // What is to be made is nowhere to be looked at yet: both sides are in the request.
-        ErrorKind::OutOfRange if matches!(method, "network.create" | "subnet.add") && error.message.contains(" outside subnet ") => {
+        // The object to be created cannot be looked up yet: both ranges are in the request.
+        ErrorKind::OutOfRange
+            if matches!(method, "network.create" | "subnet.add") && error.message.contains(" outside subnet ") =>
+        {
             format!("name one inside the subnet, or make the subnet larger; `{} --help` shows how", command_of(method))
         }
         ErrorKind::OutOfRange => format!("{} shows its subnets and pools", in_network("network get")),
         ErrorKind::Reserved => reserved(method, error, network.as_deref(), &address),
         ErrorKind::Overlap => overlap(method, params, error),
+        // Only the message tells that the obstacle is not a lack of nodes.
+        ErrorKind::InUse if method == "cluster.drain" && error.message.contains("what is in memory would be gone") => {
+            network_stopped(Some("differs")).to_owned()
+        }
         ErrorKind::InUse if method == "cluster.drain" => {
             "start another node on the same register first; `allod cluster nodes` shows those there are".to_owned()
         }
         ErrorKind::InUse => in_use(params, error, network.as_deref()),
-        ErrorKind::NotOwner => format!("`allod who {address}` tells who holds it"),
+        ErrorKind::NotOwner => format!("`allod who {address}` shows who holds it"),
         ErrorKind::WrongKind => wrong_kind(method, &in_network("network get")),
         ErrorKind::Conflict => conflict(method, params, network.as_deref(), &address),
         ErrorKind::QuotaExceeded => {
-            // Only the sentence says whose limit it is.
+            // Only the message says whose limit it is.
             let limit = if error.message.contains("per_scope") { "--limit-per-scope" } else { "--limit-per-owner" };
             let network = network.as_deref().unwrap_or("NETWORK");
             format!("release some, or raise it: `allod network update {network} {limit} COUNT`")
         }
         ErrorKind::Brake => {
-            "see what it would let go of with `--dry-run --max-share 1`, then allow it with `--max-share RATIO`"
+            "see what it would release with `--dry-run --max-share 1`, then allow it with `--max-share RATIO`"
                 .to_owned()
         }
         ErrorKind::CursorLost => {
@@ -73,9 +79,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             }
             let filter = |name: &str| Some(format!(" --{name} {}", shell(text(params, name)?)));
             let filters: String = ["network", "realm", "scope"].into_iter().filter_map(filter).collect();
-            format!("read the state anew, then watch from there: `allod watch{filters} --since {cursor}`")
+            format!("read the state again, then watch from there: `allod watch{filters} --since {cursor}`")
         }
-        // Nothing is amiss with the store: an operator has to say that the register is right.
+        // The store is healthy, but an operator has to confirm that the register is right.
         ErrorKind::NotReady if text(data, "reason") == Some("restored") => {
             "claim each address that is in use, `allod ip claim NETWORK ADDRESS --owner OWNER`; then start the server once \
              with `--accept-restored` added to its `allod serve`"
@@ -85,23 +91,17 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         ErrorKind::Overloaded => {
             format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
-        ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => {
-            let network = text(data, "network").map_or("NETWORK".to_owned(), shell);
-            format!(
-                "`allod cluster conflicts {network}` shows all that are left. Of each see first that one of both does not use the \
-                 address: tell the late one, or reserve it for him (`allod reserved add {network} ADDRESS --for-owner LATE`, with \
-                 `--for-scope SCOPE` where it has one) and release the present one; then `allod cluster accept {network} ADDRESS \
-                 --reason TICKET` gives the late claim up"
-            )
+        ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => conflicts(data),
+        ErrorKind::NotReady => {
+            format!("{}; `allod cluster nodes` shows who serves, `GET /readyz` says why not", retry_after(data))
         }
-        ErrorKind::NotReady => format!("{}; `allod cluster nodes` shows who serves, `GET /readyz` what stands in the way", retry_after(data)),
         ErrorKind::Moved => {
             let to = text(data, "address").map_or("HOST:PORT".to_owned(), shell);
             format!("ask the node that serves it: `--server {to}`")
         }
         ErrorKind::NetworkStopped => network_stopped(text(data, "reason")).to_owned(),
         ErrorKind::RateLimited => format!("{}; `allod server info` shows the server's limits", retry_after(data)),
-        // No server of this version refuses for these.
+        // No server of this version refuses for these reasons.
         ErrorKind::Unauthenticated | ErrorKind::PermissionDenied => {
             "`allod server info` shows which version the server is; this command knows no way to log in".to_owned()
         }
@@ -109,15 +109,28 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
     }
 }
 
-/// What to do about a network that is stopped for this reason. Whoever starts the server again has decided for the store.
+/// What to do about a network that grants nothing because two holders claim an address.
+fn conflicts(data: &Value) -> String {
+    let network = text(data, "network").map_or("NETWORK".to_owned(), shell);
+    format!(
+        "`allod cluster conflicts {network}` shows all that are left. For each, first make sure that one of the two holders stops \
+         using the address: tell the late one, or reserve it for that one (`allod reserved add {network} ADDRESS --for-owner \
+         LATE`, with `--for-scope SCOPE` where it has one) and release the present one; then `allod cluster accept {network} \
+         ADDRESS --reason TICKET` gives the late claim up"
+    )
+}
+
+/// What to do about a network that is stopped for this reason. To restart the server means to decide for the content of the
+/// store.
 pub fn network_stopped(reason: Option<&str>) -> &'static str {
     match reason {
         Some("differs") => {
-            "`allod export > register.jsonl` keeps what is in memory, before any restart or drain; then see who uses what they differ in \
-             (deploy/README.md, \"What is served is what is stored\")"
+            "`allod export > register.jsonl` saves what is in memory; do this before any restart, then find out who uses what \
+             the two differ in (deploy/README.md, \"What is served is what is stored\")"
         }
         Some("unloadable") => {
-            "no restart, which would be refused: `allod export > register.jsonl` has all but this network, which is as it was in the last \
+            "no restart, which would be refused: `allod export > register.jsonl` has all but this network, which is as it was \
+             in the last \
              backup (`allod restore BACKUP --data DIR`)"
         }
         _ => "start the server again (`allod serve`): that loads the network again; its log says why",
@@ -126,26 +139,26 @@ pub fn network_stopped(reason: Option<&str>) -> &'static str {
 
 fn unavailable(method: &str, params: &Value, data: &Value) -> String {
     if data.get("applied") != Some(&Value::Bool(false)) {
-        return format!("{}; `allod doctor` says what the store lacks", after_lost(method, params));
+        return format!("{}; `allod doctor` says what is wrong with the store", after_lost(method, params));
     }
     let what = match method {
         "cluster.drain" => {
-            "`allod cluster nodes` shows which nodes are there and where (`--server HOST:PORT` asks that one), `allod doctor` what \
-             the store lacks"
+            "`allod cluster nodes` shows the nodes and their addresses (`--server HOST:PORT` asks one of them), `allod doctor` \
+             what is wrong with the store"
         }
-        _ => "see to the store, then try again: `allod doctor` says what it lacks",
+        _ => "mend the store, then try again: `allod doctor` says what is wrong with it",
     };
     format!("nothing was changed; {what}")
 }
 
-/// What to do when nobody knows whether a call took effect.
+/// What to do if it is unknown whether a call took effect.
 pub fn after_lost(method: &str, params: &Value) -> String {
     let no_params = Map::new();
     if Method::from_name(method).is_some_and(|method| method.access() == Access::Read) {
-        return "it changes nothing: repeat the command; `allod server ping` tells when the server is back".to_owned();
+        return "it changes nothing: repeat the command; `allod server ping` says when the server is back".to_owned();
     }
     if safety::may_be_repeated(method, params.as_object().unwrap_or(&no_params)) {
-        "it is safe to repeat the command: nothing is granted twice; `allod server ping` tells when the server is back"
+        "it is safe to repeat the command: nothing is granted twice; `allod server ping` says when the server is back"
             .to_owned()
     } else if method == "cluster.drain" {
         "it is safe to repeat the command; `allod cluster nodes` shows how far it is".to_owned()
@@ -154,7 +167,7 @@ pub fn after_lost(method: &str, params: &Value) -> String {
     }
 }
 
-/// Where to look when nobody knows whether a call took effect.
+/// Where to look if it is unknown whether a call took effect.
 pub fn look(method: &str) -> String {
     let look = if method.starts_with("deployment.") {
         "`allod deployment get NAME`"
@@ -171,7 +184,7 @@ fn retry_after(data: &Value) -> String {
     }
 }
 
-/// The subcommand that makes calls of this method; `allod call METHOD` where there is none of its own.
+/// The subcommand that calls this method, or `allod call` if there is none.
 fn command_of(method: &str) -> String {
     let known = [
         "ip",
@@ -204,7 +217,7 @@ fn invalid_argument(method: &str, error: &RpcError, network: Option<&str>) -> St
 }
 
 fn not_found(method: &str, params: &Value, error: &RpcError, network: Option<&str>) -> String {
-    // The sentence begins with what is missing where no field names it.
+    // If no field names the missing object, the message begins with it.
     let named = ["network", "subnet", "pool"].into_iter().find(|noun| error.message.starts_with(&format!("{noun} ")));
     let field = named.or_else(|| text(&error.data, "field")).unwrap_or_default();
     let noun = method.split('.').next().unwrap_or_default();
@@ -229,7 +242,7 @@ fn not_found(method: &str, params: &Value, error: &RpcError, network: Option<&st
         _ if error.message.starts_with("sweep ") => {
             let [scope, sweep] = [("scope", "SCOPE"), ("sweep", "NAME")]
                 .map(|(member, otherwise)| text(params, member).map_or(otherwise.to_owned(), shell));
-            format!("mark who is alive first: `allod claimant mark {scope} --sweep {sweep} CLAIMANT`")
+            format!("mark the live claimants first: `allod claimant mark {scope} --sweep {sweep} CLAIMANT`")
         }
         Some(network) if matches!(noun, "subnet" | "pool" | "reserved") || matches!(field, "subnet" | "pool") => {
             format!("`allod network get {network}` shows its subnets and pools")
@@ -243,7 +256,7 @@ fn not_found(method: &str, params: &Value, error: &RpcError, network: Option<&st
 
 fn already_exists(method: &str, params: &Value, error: &RpcError, network: Option<&str>) -> String {
     let data = &error.data;
-    // Of a network only the sentence says which name is taken: it may be the one that it is to get.
+    // For a network only the message says which name is taken: it may be the new name of the network.
     let taken = error.message.strip_prefix("network `").and_then(|rest| rest.split('`').next()).map(shell);
     match (method, taken) {
         ("network.restore", Some(taken)) => {
@@ -257,7 +270,7 @@ fn already_exists(method: &str, params: &Value, error: &RpcError, network: Optio
         }
         _ => {}
     }
-    // Of a transfer it is the one who is to get it.
+    // For a transfer, the holder is the one who is to get the address.
     let holder = if method == "ip.transfer" { params.get("to").unwrap_or(&Value::Null) } else { params };
     match (text(data, "address"), text(holder, "owner"), network) {
         (Some(address), Some(owner), Some(network)) => {
@@ -285,7 +298,7 @@ fn already_exists(method: &str, params: &Value, error: &RpcError, network: Optio
 }
 
 fn already_in_use(params: &Value, error: &RpcError, network: Option<&str>, address: &str) -> String {
-    // It may be that of another network of the realm.
+    // The holder may be in another network of the realm.
     if error.message.starts_with("MAC ") {
         let mac = text(params, "mac").or_else(|| params.get("set").and_then(|set| text(set, "mac")));
         let mac = mac.filter(|mac| *mac != "auto").map_or("MAC".to_owned(), shell);
@@ -294,12 +307,12 @@ fn already_in_use(params: &Value, error: &RpcError, network: Option<&str>, addre
         );
     }
     let held_by = error.data.get("held_by").unwrap_or(&Value::Null);
-    // Only the sentence says that it is the claimant who stands in the way.
+    // Only the message says that the obstacle is the claimant.
     let bound = error.message.split_once(" is bound to `").and_then(|(_, rest)| rest.split('`').next());
     if let (Some(claimant), Some(network)) = (bound, network) {
         let claimant = option("--claimant", claimant);
         return format!(
-            "`allod who {address}` tells since when; once that one does not use it any more: `allod ip unbind {network} {address} \
+            "`allod who {address}` shows since when; once that claimant no longer uses it: `allod ip unbind {network} {address} \
              {claimant}`"
         );
     }
@@ -308,23 +321,24 @@ fn already_in_use(params: &Value, error: &RpcError, network: Option<&str>, addre
             let options = owner_options(owner, text(held_by, "scope"));
             format!("`allod ip list --network {network} {options}` shows what `{owner}` holds")
         }
-        _ => format!("`allod who {address}` tells who holds it"),
+        _ => format!("`allod who {address}` shows who holds it"),
     }
 }
 
 fn reserved(method: &str, error: &RpcError, network: Option<&str>, address: &str) -> String {
     if method.starts_with("deployment.") {
-        return format!("`allod who {address}` tells why; wish another address, or one that is picked");
+        return format!("`allod who {address}` shows why; ask for another address, or let the server choose one");
     }
-    // The server's sentence says so where force helps; for a gateway, a network address or what is draining nothing does.
+    // The server's message mentions `force` where it helps; for a gateway, a network address or a draining range nothing
+    // helps.
     if error.message.contains("`force`") {
-        return format!("`allod who {address}` tells why; `--force` claims it all the same");
+        return format!("`allod who {address}` shows why; `--force` claims it nevertheless");
     }
     let network = network.unwrap_or("NETWORK");
     format!("name another address, or have one chosen: `allod ip allocate {network} --owner OWNER`")
 }
 
-/// How an address of a dynamic network is written down.
+/// How to record an address of a dynamic network.
 fn records(params: &Value, network: Option<&str>) -> String {
     let given = |member: &str, otherwise: &str| text(params, member).map_or(otherwise.to_owned(), shell);
     let [address, claimant] = [("address", "ADDRESS"), ("claimant", "CLAIMANT")].map(|(member, it)| given(member, it));
@@ -333,7 +347,7 @@ fn records(params: &Value, network: Option<&str>) -> String {
 }
 
 fn wrong_kind(method: &str, shows: &str) -> String {
-    // What is to be made is nowhere to be looked at yet.
+    // The network to be created cannot be looked up yet.
     if method == "network.create" {
         return "leave the subnets out, or make it of another kind: `allod network create --help` names those there are".to_owned();
     }
@@ -344,15 +358,15 @@ fn overlap(method: &str, params: &Value, error: &RpcError) -> String {
     let Some(with) = error.data.get("with").and_then(|with| text(with, "network")) else {
         return "`allod network list` shows what is there".to_owned();
     };
-    // Nothing but its id names one that is deleted, and holds its space until its last reservation is gone.
+    // A network that was deleted is named only by its id, and holds its space until its last reservation is gone.
     if with.parse::<NetworkId>().is_ok() {
         if !error.message.contains("network.restore") {
             return format!(
-                "`allod ip list --network {with}` shows what is held in it still, which goes by itself; then try again"
+                "`allod ip list --network {with}` shows what it still holds, which is being released; then try again"
             );
         }
         return format!(
-            "`allod ip list --network {with}` shows what is held in it still: release that, or `allod network restore {with}` \
+            "`allod ip list --network {with}` shows what it still holds: release that, or `allod network restore {with}` \
              brings it back"
         );
     }
@@ -437,7 +451,7 @@ mod tests {
         let (first, accept) = several.split_once("`allod cluster accept lan ADDRESS --reason TICKET`").unwrap();
         assert!(first.contains("--for-scope SCOPE"), "the late one could not claim it: {several}");
         assert!(first.contains("--for-owner LATE") && !accept.contains("--for-owner"), "two would use it: {several}");
-        // One that was deleted is listed by the name that it had.
+        // A network that was deleted is listed by its former name.
         for method in ["cluster.accept", "cluster.conflicts"] {
             let gone = hint(method, json!({"network": "lan"}), "not_found", "network `lan` does not exist", json!({}));
             assert!(gone.contains("one that was deleted is named by its id"), "{method}: {gone}");
@@ -510,11 +524,11 @@ mod tests {
             ("subnet.add", json!({"network": "lan"})),
             ("subnet.modify", json!({"network": "lan"})),
         ] {
-            let shows = format!("`allod ip list --network {id}` shows what is held in it");
+            let shows = format!("`allod ip list --network {id}` shows what it still holds");
             let said = "10.0.0.0/24 overlaps …, bring the network back with network.restore, or …";
             let told = hint(method, params.clone(), "overlap", said, with.clone());
             assert!(told.starts_with(&shows) && told.contains(&format!("`allod network restore {id}`")), "{told}");
-            // One that is purged does not come back.
+            // A purged network does not come back.
             let told = hint(method, params, "overlap", "10.0.0.0/24 overlaps", with.clone());
             assert!(told.starts_with(&shows) && !told.contains("restore"), "{told}");
         }

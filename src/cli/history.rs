@@ -1,4 +1,4 @@
-//! `allod history`: what happened, page after page.
+//! `allod history`: past events, page by page.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,11 @@ use super::output::{Format, events, print};
 use super::session::{Done, Session, Stop};
 use super::time::{self, Time};
 
-/// Events that are asked for at once, and shown in one table.
+/// Events that are requested at once, and shown in one table.
 pub(super) const PAGE: u64 = 1_000;
 
-/// How far back the last events are looked for first, in seconds, and how many times as far each time that they are not all there.
+/// How far back the last events are searched at first, in seconds, and the factor for each further attempt if too few are
+/// found.
 const BACK_SECONDS: i64 = 10;
 const FURTHER: i64 = 2;
 
@@ -28,23 +29,22 @@ pub struct History {
     #[command(flatten)]
     #[allow(missing_docs)]
     filter: Filter,
-    /// Not before this time (2026-03-01T09:12:44Z, or so long ago: 2h)
+    /// Not before this time (2026-03-01T09:12:44Z, or how long ago: 2h)
     #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true, conflicts_with = "at")]
     from: Option<Time>,
     /// Not after this time
     #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true, conflicts_with = "at")]
     to: Option<Time>,
-    /// What was held at this time: of each address the event that made it so
+    /// What was held at this time: for each address the event that made it so
     #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true)]
     at: Option<Time>,
-    /// Go on behind this cursor, which a list with --limit tells
+    /// Continue after this cursor, which a list with --limit prints
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
-    /// No more than so many; without it all of them
+    /// At most this many; all of them by default
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Only the last so many; looked for from the end on. Of what a network was
-    /// before the first of them nothing is known
+    /// Only the last ones, this many, found from the end backwards. What a network was before the first of them is not known
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     #[arg(conflicts_with_all = ["limit", "at"])]
     last: Option<u64>,
@@ -55,7 +55,7 @@ pub struct History {
 struct Filter {
     /// Only of this address (of ADDRESS/LEN the first), and of blocks around it
     address: Option<String>,
-    /// Only of this network (name or id), also of one that is no more
+    /// Only of this network (name or id), even if it no longer exists
     #[arg(long)]
     network: Option<String>,
     /// Only of networks of this realm
@@ -69,7 +69,7 @@ struct Filter {
     owner: Option<String>,
 }
 
-/// Pages of `events.history`, one after the other.
+/// The pages of `events.history`, in order.
 #[derive(Debug)]
 pub struct Pages {
     params: Map<String, Value>,
@@ -77,15 +77,15 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// From the first on.
+    /// Starts with the first page.
     pub fn new(params: Map<String, Value>) -> Self {
         Self { params, ended: false }
     }
 
-    /// The next events, at most so many, from one page or several; none at the end.
+    /// The next events, at most `most`, from one page or several; empty at the end.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server refuses.
     pub async fn next(&mut self, session: &mut Session, most: u64) -> Done<Vec<Value>> {
         let mut events = Vec::new();
         while !self.ended && (events.len() as u64) < most {
@@ -102,7 +102,7 @@ impl Pages {
         Ok(events)
     }
 
-    /// Where to go on, if there is more.
+    /// The cursor at which to go on, if there is more.
     fn after(&self) -> Option<&str> {
         self.params.get("after").and_then(Value::as_str).filter(|_| !self.ended)
     }
@@ -112,8 +112,8 @@ fn text<'a>(params: &'a Map<String, Value>, member: &str) -> Option<&'a str> {
     params.get(member).and_then(Value::as_str)
 }
 
-/// The last events of all, which the server tells from the first on. So it is asked from a time shortly before the end on, and from
-/// earlier ones while too few are found: what happened long before, or can be read no more, is nobody's concern then.
+/// The last `count` events. The server lists events from the first on, so it is asked from a time shortly before the end,
+/// and from earlier times while too few are found. Events long before, even unreadable ones, then do not matter.
 async fn last_of(
     session: &mut Session,
     params: &Map<String, Value>,
@@ -123,14 +123,14 @@ async fn last_of(
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let end = match text(params, "to") {
         Some(to) => Some(to.to_owned()),
-        // Whoever does not tell its time is asked for all.
+        // If the server does not tell its time, it is asked for all events.
         None => Time::Ago(SignedDuration::ZERO).text(session).await.ok(),
     };
     let end = end.and_then(|end| end.parse::<Timestamp>().ok());
     let (mut back, mut found) = (BACK_SECONDS, 0);
     loop {
         let from = end.and_then(|end| end.checked_sub(SignedDuration::from_secs(back)).ok()).and_then(time::protocol);
-        // What is wished begins later, or everything does.
+        // None if the requested range begins later, or if the time is out of range.
         let from = from.filter(|from| text(params, "from").is_none_or(|wished| **from > *wished));
         let mut asked = params.clone();
         if let Some(from) = &from {
@@ -143,7 +143,7 @@ async fn last_of(
             }
             Ok((last, _)) => found = last.len(),
             Err(Stop::Failed(mut failure)) if found > 0 => {
-                failure.hint = format!("{}; `--last {found}` tells those behind", failure.hint);
+                failure.hint = format!("{}; `--last {found}` shows the rest", failure.hint);
                 return Err(Stop::Failed(failure));
             }
             Err(stop) => return Err(stop),
@@ -152,7 +152,7 @@ async fn last_of(
     }
 }
 
-/// The last events of these pages, and what the others say of networks.
+/// The last events of these pages, and what the earlier ones say about networks.
 async fn last_of_all(session: &mut Session, mut pages: Pages, count: usize) -> Done<(Vec<Value>, events::Earlier)> {
     let (mut last, mut earlier) = (VecDeque::new(), events::Earlier::default());
     loop {
@@ -166,7 +166,7 @@ async fn last_of_all(session: &mut Session, mut pages: Pages, count: usize) -> D
     }
 }
 
-/// Shows it.
+/// Runs the command.
 pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
     let mut params = params_of(&args.filter);
     if let Some(address) = &args.filter.address {
@@ -208,14 +208,14 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
         }
         told += found.len() as u64;
         match session.options.style.format {
-            // One line for each, as soon as it is there: a history may be longer than memory.
+            // One line for each event, as soon as it arrives: a history may be larger than memory.
             Format::Json | Format::Toml | Format::Yaml => {
                 print(&found.iter().map(|event| format!("{event}\n")).collect::<String>())?;
             }
             Format::Table => {
                 let table = events::table_after(&found, &mut earlier).render(session.options.style.width);
                 let (above, rows) = table.split_once('\n').unwrap_or_default();
-                // One heading for all pages that have the same columns, as wide.
+                // One heading for all pages whose columns are the same, with the same widths.
                 print(if *above == *heading { rows } else { &table })?;
                 above.clone_into(&mut heading);
             }

@@ -1,4 +1,4 @@
-//! `allod owner|scope|realm|claimant …`: who holds, and who uses.
+//! `allod owner|scope|realm|claimant …`: commands about holders of addresses and their users.
 
 use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
@@ -52,7 +52,7 @@ pub struct ScopeRelease {
 pub struct ScopeList {
     /// Only in this network
     network: Option<String>,
-    /// At most so many, of 1 to 10000; without it all of them
+    /// At most this many (1 to 10000); all of them by default
     #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
@@ -117,11 +117,11 @@ pub struct Sweep {
     /// Only in this network
     #[arg(long)]
     network: Option<String>,
-    /// Least time between the two sweeps that miss a claimant [default: 60s]
+    /// Shortest time between the two sweeps that miss a claimant [default: 60s]
     #[arg(long = "grace", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "grace_seconds")]
     grace: Option<u64>,
-    /// Do nothing if it would let go of a larger share [default: 0.2]
+    /// Do nothing if a larger share would be released [default: 0.2]
     #[arg(long, value_name = "RATIO", value_parser = share, allow_hyphen_values = true)]
     max_share: Option<f64>,
     #[command(flatten)]
@@ -129,14 +129,14 @@ pub struct Sweep {
     change: Change,
 }
 
-/// A share of all: JSON has no other numbers, and would leave them out.
+/// Parses a share. NaN and infinity are refused: JSON cannot express them, and they would be left out.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "a share is written as 0.2, from 0 to 1".to_owned())
 }
 
 impl OwnerCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Release(args) => Ask::new("owner.release", &args).destructive(true),
@@ -145,7 +145,7 @@ impl OwnerCommand {
 }
 
 impl ScopeCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Release(args) => Ask::new("scope.release", &args).destructive(true),
@@ -155,7 +155,7 @@ impl ScopeCommand {
 }
 
 impl RealmCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::List => Ask::new("realm.list", &()),
@@ -164,12 +164,12 @@ impl RealmCommand {
 }
 
 impl ClaimantCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Mark(args) => Ask::new("claimant.mark", &args),
             Self::Sweep(args) => {
-                // Not asked about: the two misses and `max_share` are the brake, and sweeps run unattended.
+                // The user is not asked: the two misses and `max_share` are the brake, and sweeps run unattended.
                 let ask = Ask::new("claimant.sweep", &args);
                 if args.none_alive { ask.with("alive", serde_json::json!([])) } else { ask }
             }

@@ -1,4 +1,4 @@
-//! `allod ip …`: the arguments of the allocation methods and the calls that they become.
+//! `allod ip …`: the arguments of the allocation methods, and the calls that they become.
 
 mod granting;
 
@@ -42,7 +42,7 @@ pub enum IpCommand {
     #[command(override_usage = "allod ip bind [OPTIONS] --claimant <CLAIMANT>\n\
                                 \x20                    <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Bind(Bind),
-    /// Note that the claimant uses it no more
+    /// Note that the claimant no longer uses it
     #[command(override_usage = "allod ip unbind [OPTIONS] --claimant <CLAIMANT>\n\
                                 \x20                      <NETWORK> <ADDRESS|--owner <OWNER>>")]
     Unbind(Bind),
@@ -55,9 +55,9 @@ pub enum IpCommand {
     Transfer(Transfer),
     /// Report that somebody else answers at this address
     Decline(Decline),
-    /// Tell the state of one address
+    /// Show the state of one address
     Get(Get),
-    /// Tell the state of one address in all realms
+    /// Show the state of one address in all realms
     Find(Find),
     /// List reservations
     List(Box<List>),
@@ -85,7 +85,7 @@ pub struct Renew {
     #[command(flatten)]
     #[serde(flatten)]
     target: Target,
-    /// From now on for so long (90s, 15m, 1h, 2d)
+    /// For this long from now on (90s, 15m, 1h, 2d)
     #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "ttl_seconds")]
     ttl: Option<u64>,
@@ -153,7 +153,7 @@ pub struct Transfer {
     #[arg(long)]
     scope: Option<String>,
     /// Who gets it
-    // Short of it clap would guess at another `--to-…`.
+    // Without this alias, clap would guess that `--to` means another `--to-…` option.
     #[arg(long, value_name = "OWNER", alias = "to")]
     #[serde(skip)]
     to_owner: String,
@@ -195,7 +195,7 @@ pub struct Decline {
     /// Who answered there, as far as known (a MAC)
     #[arg(long)]
     seen: Option<String>,
-    /// Keep it out of circulation for so long [default: 1d]
+    /// Keep it out of circulation for this long [default: 1d]
     #[arg(long = "probation", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "probation_seconds")]
     probation: Option<u64>,
@@ -242,7 +242,7 @@ pub struct List {
     /// Of this owner
     #[arg(long)]
     owner: Option<String>,
-    /// Of owners that begin so
+    /// Of owners whose names begin with this
     #[arg(long, value_name = "TEXT")]
     owner_prefix: Option<String>,
     /// Used by this claimant
@@ -287,7 +287,7 @@ pub struct List {
     #[arg(long)]
     #[serde(rename = "count_only")]
     count: bool,
-    /// At most so many, of 1 to 10000; without it all of them
+    /// At most this many (1 to 10000); all of them by default
     #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
@@ -296,14 +296,14 @@ pub struct List {
 }
 
 impl IpCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Allocate(args) => Ask::new("ip.allocate", &args),
             Self::Claim(args) => Ask::new("ip.claim", &args),
             Self::Acquire(args) => Ask::new("ip.acquire", &args),
             Self::Release(args) => Ask::new("ip.release", &args).destructive(args.force),
-            // `ttl_seconds` is always sent: null is what makes a reservation permanent.
+            // `ttl_seconds` is always sent: null makes a reservation permanent.
             Self::Renew(args) => Ask::new("ip.renew", &args).with("ttl_seconds", args.ttl),
             Self::Bind(args) => Ask::new("ip.bind", &args),
             Self::Unbind(args) => Ask::new("ip.unbind", &args),

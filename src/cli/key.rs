@@ -1,5 +1,5 @@
-//! `allod cluster key NETWORK ADDRESS`: under which key and field Redis has what is held, as somebody types it who looks there
-//! by hand.
+//! `allod cluster key NETWORK ADDRESS`: the key and field under which Redis has a reservation, as commands for a person who
+//! inspects Redis by hand.
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -19,12 +19,12 @@ pub struct Key {
     network: String,
     /// The address
     address: String,
-    /// With what all keys begin (store.prefix)
+    /// Prefix of all keys (store.prefix)
     #[arg(long, default_value = "allod")]
     prefix: String,
 }
 
-/// Asks where the network lives and, of an address in a block, which one that is; prints what to type.
+/// Finds the shard of the network and, for an address in a block, the block; prints the commands to type.
 pub async fn run(session: &mut Session, args: &Key) -> Done<Exit> {
     let asked = format!("tell the key of {} in network {}", args.address, args.network);
     let located = session.call("cluster.locate", json!({"network": args.network})).await?;
@@ -32,11 +32,11 @@ pub async fn run(session: &mut Session, args: &Key) -> Done<Exit> {
     let info = session.call("server.info", json!({})).await?;
     if info["store"] != "redis" {
         let reason = format!("its register is in the {} store, which has no keys", text_of(&info["store"]));
-        return Err(Failure::new(asked, reason, "`allod who ADDRESS` tells who holds it, whatever the store").into());
+        return Err(Failure::new(asked, reason, "`allod who ADDRESS` shows who holds it, whatever the store").into());
     }
     let strange = |what: &str| {
-        let hint = "see that server and command are of one version: `allod server info`, `allod --version`";
-        Failure::new(&*asked, format!("the server told a {what} that is none"), hint)
+        let hint = "check that server and command have the same version: `allod server info`, `allod --version`";
+        Failure::new(&*asked, format!("the server sent a {what} that is not one"), hint)
     };
     let held = found.get("reservation");
     let first = held.map_or_else(|| args.address.clone(), |held| text_of(&held["address"]));

@@ -1,8 +1,8 @@
-//! `allod ip list` to its end: all that is held may be more than memory has room for as answers, of which one reservation takes
-//! kilobytes. Until the last page is there, and nothing can call for the list to be begun again, only text is kept of it: what a
-//! table prints, or the JSON of each page.
+//! `allod ip list` without a limit: as answers, all reservations may need more memory than there is, because each takes
+//! kilobytes. So only text is kept of them: the cells of a table, or the JSON of each page. It is printed when the last page
+//! has arrived, because until then the list may have to be started again.
 //!
-//! Before: `perform`, which asks for a page, a count, or for shell variables as for any other answer.
+//! Before: `perform`, which makes the call itself for one page, a count, or shell variables.
 
 use serde_json::Value;
 
@@ -16,13 +16,13 @@ use crate::core::plural::counted;
 
 const LIST: &str = "reservations";
 
-/// Does it list all that is held, as a table or as JSON?
+/// Does the call list all reservations, as a table or as JSON?
 pub fn is_whole(session: &Session, ask: &Ask) -> bool {
     let is_part = || ask.params.contains_key("limit") || ask.params.contains_key("count_only");
     ask.method == "ip.list" && session.options.style.format != Format::Env && !is_part()
 }
 
-/// Fetches it and prints it.
+/// Fetches the list and prints it.
 pub async fn run(session: &mut Session, ask: &Ask) -> Done<Exit> {
     let count = if session.options.style.format == Format::Table {
         let mut rows = Rows { table: reservation_table(), count: 0 };
@@ -41,7 +41,7 @@ pub async fn run(session: &mut Session, ask: &Ask) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// Rows of a table.
+/// The rows of a table.
 struct Rows {
     table: Table,
     count: usize,

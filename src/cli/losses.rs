@@ -1,4 +1,5 @@
-//! What a change takes away or replaces beside what it says: shown first, and asked about. The server does it by contract.
+//! Side effects of a change: things that the server, by contract, removes or replaces although the call does not name them.
+//! They are shown first, and the user is asked.
 //!
 //! Before: `perform`. What the pools of a subnet lose is in `shrink`; what a `remove` or `delete` takes is in `preview`.
 
@@ -6,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
+use super::contested;
 use super::output::{list, short_range};
 use super::phrase::{self, text};
 use super::preview;
@@ -14,10 +16,10 @@ use super::shrink::{is_pool, lost, pool_words};
 use crate::core::address::Range;
 use crate::core::plural::counted;
 
-/// Lines that are shown; the rest is counted.
+/// The most lines that are shown; the rest is counted.
 const LINES_MAX: usize = 20;
 
-/// What goes besides, in words: a heading, then a line each. None where nothing does.
+/// The losses in words: a heading, then a line each. None if there are none.
 pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
     let sets = |member: &str| ask.params.get("set").is_some_and(|set| set.get(member).is_some());
     let (heading, lines) = match ask.method {
@@ -29,9 +31,10 @@ pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
             cut(session, ask).await?,
         ),
         "reserved.add" => ("this is replaced:", replaced(session, ask).await?),
-        // Of one address he who names it has looked at it.
+        // A user who names a single address has looked at it.
         "cluster.accept" if ask.text("address").is_none() => (
-            "all these late claims are given up, also those that nobody has looked at; whoever was told of one may use the address:",
+            "all these late claims are given up, including those that nobody has looked at; whoever was granted one may be \
+             using the address:",
             late_claims(session, ask).await?,
         ),
         _ => return Ok(None),
@@ -44,7 +47,7 @@ pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
 
 /// What pools lose by a change of their subnet's cidr.
 async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
-    // First, so that what is refused is refused in the words of the change.
+    // The dry run comes first, so that a refusal is worded like that of the change.
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
     let there = list(&network, "subnets").find(|subnet| subnet.get("id") == would.get("id"));
@@ -53,22 +56,17 @@ async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> 
     Ok(lost(there, &after, true))
 }
 
-/// Who was told that he has an address that somebody else has now.
+/// The late claims: their owners were told that they have an address which another owner has now.
 async fn late_claims(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
-    let whose = |of: &Value| {
-        let [scope, owner, slot] = ["scope", "owner", "slot"].map(|member| text(of, member).unwrap_or_default());
-        format!("`{owner}` (scope `{scope}`, slot `{slot}`)")
-    };
     let line = |conflict: &Value| {
-        let present = conflict.get("present");
-        let has = present.map_or_else(String::new, |present| format!("; {} has it now", whose(present)));
-        Some(format!("- {} of {}{has}", text(conflict, "address")?, whose(conflict.get("late")?)))
+        let present = contested::in_the_way(conflict).map_or_else(String::new, |present| format!("; {present}"));
+        Some(format!("- {} of {}{present}", text(conflict, "address")?, contested::whose(conflict.get("late")?)))
     };
     Ok(list(&would, "accepted").filter_map(line).collect())
 }
 
-/// What goes out of a pool when its range changes.
+/// What a pool loses when its range changes.
 async fn cut(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
@@ -84,11 +82,11 @@ async fn cut(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
     Ok(lines)
 }
 
-/// For whom addresses were reserved that are reserved for somebody else now, and notes that go with a wider range.
+/// Reservations of ranges that are replaced by those for another owner, and notes that are lost when a wider range is added.
 async fn replaced(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
     let Some(added) = ask.text("range").and_then(|range| range.parse::<Range>().ok()) else { return Ok(Vec::new()) };
     let named = ask.params.get("network").map(|network| ("network".to_owned(), network.clone()));
-    // What is wrong with the network is for the call itself to say.
+    // An error with the network is left to the call itself.
     let Ok(network) = session.try_call("network.get", named.into_iter().collect()).await else { return Ok(Vec::new()) };
     let meets = |reserved: &&Value| range(reserved).is_some_and(|range| range.overlaps(added));
     let says = |reserved: &Value| whom(reserved).is_some() || note(reserved).is_some();
@@ -102,7 +100,7 @@ async fn replaced(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
     Ok(before.into_iter().flat_map(|was| replaced_of(was, &after, added)).collect())
 }
 
-/// The same of one reserved range. Who adds exactly this range anew means its note.
+/// The same for one reserved range. If exactly this range is added, its note is meant to be replaced.
 fn replaced_of(was: &Value, after: &[&Value], added: Range) -> Vec<String> {
     let Some(before) = range(was) else { return Vec::new() };
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! `allod network map`: asks pool by pool, small ones address by address and large ones in cells.
+//! `allod network map`: draws each pool, small ones address by address and large ones in cells.
 
 use serde_json::{Map as Members, Value, json};
 
@@ -9,7 +9,7 @@ use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::address::Range;
 
-/// Why there is nothing to draw. A pool that is nowhere in the network is refused by the server.
+/// Why there is nothing to draw. A pool that does not exist in the network is refused by the server.
 fn nothing_to_draw(args: &Map) -> String {
     let (network, named) = (&args.network, shell(&args.network));
     match (&args.subnet, &args.pool) {
@@ -34,7 +34,7 @@ pub async fn run(session: &mut Session, args: &Map) -> Done<Exit> {
             params[member] = json!(value);
         }
     }
-    // `runs` serves any size, so a program never meets a pool that is too large to be told.
+    // The format `runs` works for any size, so no pool is too large for a program.
     params["format"] = json!("runs");
     let overview = session.call("network.map", params.clone()).await?;
     if session.options.style.format != Format::Table {
@@ -63,7 +63,7 @@ pub async fn run(session: &mut Session, args: &Map) -> Done<Exit> {
         return Ok(Exit::Success);
     }
     print(&drawn.join("\n"))?;
-    // The legend explains, it is no data.
+    // The legend is an explanation, not data.
     for (seen, legend) in [(text_seen, map::LEGEND), (cells_seen, map::CELL_LEGEND)] {
         if seen {
             session.say(&format!("\n{legend}"));

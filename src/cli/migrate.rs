@@ -1,4 +1,4 @@
-//! `allod migrate`: a register moves from files to Redis, or back, and is in one of the two places at any time.
+//! `allod migrate`: moves a register from files to Redis or back; it is in exactly one of the two places at any time.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ use crate::core::plural::counted;
 use crate::limits::SHARDS_MAX;
 use crate::serve::from_cli::{self, MoveEnd, MoveRoute, TlsFiles};
 
-/// What `--help` says at its end.
+/// The end of the `--help` text.
 const EXAMPLES: &str = "\
 Examples:
   allod migrate allod-data redis://127.0.0.1:6379/0
   allod migrate redis://127.0.0.1:6379/0 allod-data-again
 
-Stop the server first. The old place is closed for ever, the new one has to be
+Stop the server first. The old place is closed for good, the new one must be
 empty, and only one of the two can be served at any time. If the move breaks
-off, the same command does it again. The history begins anew.";
+off, run the same command again. The history begins anew.";
 
 /// `allod migrate`.
 #[derive(Debug, Args)]
@@ -31,32 +31,32 @@ off, the same command does it again. The history begins anew.";
 pub struct Migrate {
     /// Where the register is: a data directory, or the URL of Redis
     from: String,
-    /// Where it is to be: an empty directory, or the URL of Redis
+    /// Where it is to go: an empty directory, or the URL of Redis
     to: String,
-    /// What its keys in Redis begin with (`store.prefix`)
+    /// Prefix of its keys in Redis (`store.prefix`)
     #[arg(long, value_name = "TEXT", default_value = "allod")]
     redis_prefix: String,
-    /// Who signs for a Redis over TLS (`store.redis_ca`) [default: whom the system trusts]
+    /// CA that signs for a Redis over TLS (`store.redis_ca`) [default: those that the system trusts]
     #[arg(long, value_name = "FILE", value_parser = text_path())]
     redis_ca: Option<PathBuf>,
-    /// What a Redis over TLS is shown (`store.redis_certificate`)
+    /// Client certificate for a Redis over TLS (`store.redis_certificate`)
     #[arg(long, value_name = "FILE", value_parser = text_path(), requires = "redis_key")]
     redis_certificate: Option<PathBuf>,
-    /// The key of that (`store.redis_key`)
+    /// Key of that certificate (`store.redis_key`)
     #[arg(long, value_name = "FILE", value_parser = text_path(), requires = "redis_certificate")]
     redis_key: Option<PathBuf>,
-    /// How many replicas of Redis have what is written before it counts, and the end of the move
+    /// How many replicas of Redis must have each write, and the end of the move, before it counts
     /// [default: all that follow it then]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(..=16))]
     redis_replicas: Option<u32>,
-    /// Directory of a node that kept it in Redis: what it had acknowledged must be there, and a file REDO-…
-    /// of that is put aside; may be given several times, and TO is one where it was a node's
+    /// Data directory of a node that kept the register in Redis: what that node acknowledged must be there, and its file
+    /// REDO-… is put aside; may be repeated, and TO counts as one if it was a node's
     #[arg(long = "node-data", value_name = "DIR")]
     nodes: Vec<PathBuf>,
-    /// Move what Redis has, although it went back behind what a node had acknowledged: that is given up
+    /// Move what Redis has, although it lacks changes that a node acknowledged: those are given up
     #[arg(long)]
     accept_rollback: bool,
-    /// Into how many shards it is divided then [default: as many as now]
+    /// Number of shards of the moved register [default: as now]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
     shards: Option<u16>,
     /// Show what would be moved, and change nothing
@@ -77,15 +77,16 @@ fn side(text: &str, args: &Migrate) -> Result<MoveEnd, Failure> {
         let (url, prefix) = (text.to_owned(), args.redis_prefix.clone());
         Ok(MoveEnd::Redis { url, prefix, tls: args.tls(), replicas: args.redis_replicas })
     } else if is_like_a_url(text) && !path.exists() {
-        let problem = format!("`{text}` reads as the address of a server, and no such directory is there");
-        let hint = "name Redis by its URL, as redis://127.0.0.1:6379/0; a new directory of such a name as ./NAME";
+        let problem = format!("`{text}` reads as the address of a server, and there is no such directory");
+        let hint =
+            "name Redis by its URL, for example redis://127.0.0.1:6379/0, and a new directory of such a name as ./NAME";
         Err(Failure::usage("move a register", problem, hint))
     } else {
         Ok(MoveEnd::Directory(path))
     }
 }
 
-/// Who names files for TLS must not go on without.
+/// Refuses files for TLS if no end of the move uses TLS: the user must not go on without encryption unawares.
 fn secured(args: &Migrate) -> Result<(), Failure> {
     let flags = [
         ("--redis-ca", &args.redis_ca),
@@ -103,17 +104,17 @@ fn secured(args: &Migrate) -> Result<(), Failure> {
     }
 }
 
-/// A URL with a slash too few, or HOST:PORT.
+/// Whether it looks like a URL with a slash too few, or like HOST:PORT.
 fn is_like_a_url(text: &str) -> bool {
     text.split('/').next().is_some_and(|first| first.contains(':'))
 }
 
-/// Refuses a move into itself: the old place is closed for ever, and so is what lies in it.
+/// Refuses a move into itself: the old place is closed for ever, and so would be what lies in it.
 fn apart(from: &MoveEnd, to: &MoveEnd, asked: &str) -> Result<(), Failure> {
     let (MoveEnd::Directory(from), MoveEnd::Directory(to)) = (from, to) else { return Ok(()) };
-    let (source, target) = (resolved(from), resolved(to));
+    let (source, target) = (from_cli::resolved(from), from_cli::resolved(to));
     let (inner, outer) = match () {
-        // The store itself says what is in the way of a move to where the register is.
+        // The store itself says why the register cannot move to where it is.
         () if source == target => return Ok(()),
         () if target.starts_with(&source) => (to, from),
         () if source.starts_with(&target) => (from, to),
@@ -123,18 +124,7 @@ fn apart(from: &MoveEnd, to: &MoveEnd, asked: &str) -> Result<(), Failure> {
     Err(Failure::new(asked, problem, "name a directory elsewhere, empty or not there: `allod migrate FROM TO`"))
 }
 
-/// Where a path leads, also if its end is not there.
-fn resolved(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    for there in path.ancestors() {
-        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
-            return real.join(rest);
-        }
-    }
-    path
-}
-
-/// Looks whether a directory can be made, or written to, and leaves it as it was.
+/// Checks whether a directory can be created, or written to, and leaves everything as it was.
 fn can_be_written(directory: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> =
         directory.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
@@ -142,24 +132,24 @@ fn can_be_written(directory: &Path) -> std::io::Result<()> {
         return Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?);
     }
     let made = std::fs::create_dir_all(directory);
-    // Those that were made, the innermost first; nothing is in them.
+    // Removes the created directories, innermost first; they are empty.
     missing.into_iter().for_each(|path| drop(std::fs::remove_dir(path)));
     made
 }
 
-/// How the server is started on what was moved.
+/// The command that starts the server on the moved register.
 fn serve(args: &Migrate) -> String {
     if !args.to.contains("://") {
         return format!("allod serve --data {}", shell(&args.to));
     }
-    // To a Redis without TLS nothing of it is needed, and would be refused.
+    // A Redis without TLS needs none of these settings, and a server would refuse them.
     let tls = if from_cli::is_over_tls(&args.to) { args.tls() } else { TlsFiles::default() };
     let settings = from_cli::not_by_default(&args.redis_prefix, &tls);
     let settings = settings.into_iter().map(|(variable, value)| format!("{variable}={} ", shell(&value)));
     settings.collect::<String>() + &format!("allod serve --redis {}", shell(&args.to))
 }
 
-/// What names the settings of a server, of whom there are flags here.
+/// Names settings of a server by the flags of this command, if there are any.
 fn by_flags(problem: String) -> String {
     let flags = [("redis_ca", "redis-ca"), ("redis_certificate", "redis-certificate"), ("redis_key", "redis-key")];
     flags
@@ -167,7 +157,16 @@ fn by_flags(problem: String) -> String {
         .fold(problem, |text, (setting, flag)| text.replace(&format!("`store.{setting}`"), &format!("`--{flag}`")))
 }
 
-/// Shows what would be done, asks, and does it.
+/// Puts aside the files that nodes of the register left, and prints their new paths.
+fn put_aside(session: &Session, source: &from_cli::MoveSource) -> Result<Vec<PathBuf>, from_cli::Unmoved> {
+    let aside = from_cli::put_left_aside(source)?;
+    for path in &aside {
+        session.say(&format!("put aside: {}, which no node needs to bring any more", path.display()));
+    }
+    Ok(aside)
+}
+
+/// Shows what would be done, asks for confirmation, and does it.
 pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     let session = Session::new(options);
     secured(args)?;
@@ -185,12 +184,23 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     }
     let failed = |problem: from_cli::Unmoved| Failure::new(asked.clone(), by_flags(problem.problem), problem.hint);
     let source = from_cli::open_source(&route).map_err(failed)?;
+    if let Some(register) = from_cli::arrived(&source, &route) {
+        if !args.dry_run {
+            put_aside(&session, &source).map_err(failed)?;
+        }
+        session.say(&format!(
+            "the register was moved before, and nothing else was left to do: it is in {} ({register:032x})\n\nServe it: {}",
+            route.to.place(),
+            serve(args)
+        ));
+        return Ok(Exit::Success);
+    }
     let shards = args.shards.unwrap_or(source.shards());
     session.say(&format!(
         "from  {}, {}\nto    {}, {}\nNothing serves the first any more from then on; its history stays there.",
         source.place(),
         counted(source.shards(), "shard"),
-        route.to.shown(),
+        route.to.place(),
         counted(shards, "shard"),
     ));
     if args.dry_run {
@@ -211,14 +221,11 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
     });
     drop(progress);
     let aside = match &moved {
-        Ok(_) => from_cli::put_left_aside(&source).map_err(failed)?,
-        // It was moved before: what was left of it then is all that there is to do.
-        Err(unmoved) if unmoved.is_gone => from_cli::put_left_aside(&source).map_err(failed)?,
+        Ok(_) => put_aside(&session, &source).map_err(failed)?,
+        // It was moved earlier: what is left to do is to put these files aside.
+        Err(unmoved) if unmoved.is_gone => put_aside(&session, &source).map_err(failed)?,
         Err(_) => Vec::new(),
     };
-    for path in &aside {
-        session.say(&format!("put aside: {}, which no node is to bring any more", path.display()));
-    }
     let moved = match moved {
         Err(unmoved) if unmoved.is_gone && !aside.is_empty() => {
             session.say("the register was moved before, and nothing else was left to do");

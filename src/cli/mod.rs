@@ -1,16 +1,16 @@
-//! The command line: what was typed becomes calls, answers become text.
+//! The command line: arguments become calls, and answers become text.
 //!
 //! ```text
 //! arguments (this file, ip, network, subnet, holders, deployment) ─▶ Ask ─▶ session ─▶ output ─▶ stdout
 //!                                                                              └─ failure, hint ─▶ stderr
 //! ```
 //!
-//! Data goes to stdout and words go to stderr; how a command ends is in [`exit`], how it fails in [`failure`]. Commands
-//! that are one call are tables of flags; those that are more have a file each: `apply`, `deployment`, `history`,
+//! Data goes to stdout and words go to stderr; how a command ends is in [`exit`], and how it fails in [`failure`]. Commands
+//! that are one call are tables of flags; those that need more than one have a file each: `apply`, `deployment`, `history`,
 //! `who`, `why_full`, `watch`, `archive`, `top`. `doctor`, `plan` and `reload` are about a machine and need no server.
 //!
-//! Review notes: does a new command that takes something away ask first, and refuse where nobody can be asked? Is every
-//! line of its help within 80 columns? Does its failure end with a command or a setting?
+//! Review notes: does a new command that takes something away ask first, and refuse if there is nobody to ask? Is every line
+//! of its help within 80 columns? Does its failure end with a command or a setting?
 
 pub mod apply;
 pub mod archive;
@@ -18,6 +18,7 @@ pub mod args;
 pub mod backup;
 mod block;
 pub mod call;
+mod contested;
 pub mod deployment;
 pub mod docs;
 pub mod doctor;
@@ -25,6 +26,8 @@ pub mod document;
 mod doubt;
 pub mod exit;
 pub mod failure;
+#[cfg(test)]
+mod fake;
 mod fetch;
 pub mod hint;
 pub mod history;
@@ -90,20 +93,20 @@ pub struct Cli {
     global: Global,
 }
 
-/// Where a server is that nobody names.
+/// The default address of the server.
 const SERVER_PLAIN: &str = "127.0.0.1:7400";
 
 /// Options of all commands.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of all commands")]
 struct Global {
-    /// Where the server is; of several nodes the first that answers: A,B
+    /// Address of the server; of several nodes (A,B) the first that answers
     #[arg(long, global = true, env = "ALLOD_SERVER", value_name = "HOST:PORT", default_value = SERVER_PLAIN)]
     #[arg(hide_env_values = true)]
     server: String,
     #[arg(skip)]
     is_server_named: bool,
-    /// How to print: table, json (errors, too) or env
+    /// Output format: table, json (errors too) or env
     #[arg(long, global = true, value_enum, default_value_t, hide_default_value = true, hide_possible_values = true)]
     format: Format,
     /// As `--format json`, which `allod-load` calls so, too
@@ -113,7 +116,7 @@ struct Global {
     /// (of an event: of all but EVENT_…)
     #[arg(long, global = true, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
-    /// Do not ask before something is taken away
+    /// Do not ask for confirmation
     #[arg(long, short, global = true)]
     yes: bool,
     /// How long to wait for the server
@@ -150,7 +153,7 @@ enum Command {
     /// Scopes: deployments, tenants, namespaces
     #[command(subcommand)]
     Scope(holders::ScopeCommand),
-    /// Deployments: plan, apply, commit, revert what instances wish
+    /// Deployments: plan, apply, commit, revert what instances ask for
     #[command(subcommand)]
     Deployment(deployment::DeploymentCommand),
     /// Realms: inside one, no address belongs to two networks
@@ -177,7 +180,7 @@ enum Command {
     Cluster(call::ClusterCommand),
     /// Write all networks and reservations as JSON lines
     Export(archive::Export),
-    /// Read what `export` wrote; checked whole before anything changes
+    /// Import what `export` wrote; the whole file is checked before anything changes
     Import(archive::Import),
     /// Copy the register of a server that is stopped
     Backup(backup::Backup),
@@ -199,7 +202,7 @@ enum Command {
     Man(docs::Man),
 }
 
-/// Runs one command line, its first member the program's name, and says how it ended.
+/// Runs one command line, whose first word is the program's name, and returns its exit code.
 pub fn run<I, T>(arguments: I) -> ExitCode
 where
     I: IntoIterator<Item = T>,
@@ -214,7 +217,7 @@ where
     let (cli, twice) = match parsed.and_then(|matches| Ok((cli_of(&matches)?, args::twice(&matches)))) {
         Ok(parsed) => parsed,
         Err(error) => {
-            // Help and version are asked for and go to stdout; everything else is a wrong command line.
+            // Help and version go to stdout; everything else is a wrong command line.
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
             let _ = usage::with_usage_of_help(error, &arguments).print();
             return exit.into();
@@ -227,8 +230,8 @@ where
     }
     let ended = match cli.command {
         Command::Serve(args) => match args.check().and_then(|()| serve_networks(&args)) {
-            Ok(networks) => return from_cli::run(args, networks),
-            // A server answers nobody on its command line; why it does not start is for its log.
+            Ok(networks) => return serve(&args, networks),
+            // The failure of a server is printed as text, not as JSON: the reason why it does not start is for its log.
             Err(failure) => {
                 failure.print();
                 return failure.exit.into();
@@ -258,7 +261,8 @@ where
     }
 }
 
-/// What was typed. A variable that is there and empty is how many shells and unit files say that it is not set.
+/// The parsed command line. An empty environment variable counts as unset, because many shells and unit files mean that by
+/// it.
 fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
     let mut cli = Cli::from_arg_matches(matches)?;
     if cli.global.json {
@@ -273,7 +277,7 @@ fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// The networks of `--networks`, read as `network apply` reads them.
+/// The networks of `--networks`, read in the same way as by `network apply`.
 fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::params::NetworkCreate>, Failure> {
     let Some(path) = &args.networks else { return Ok(Vec::new()) };
     let asked = format!("read the networks of {}", shown(path));
@@ -281,7 +285,7 @@ fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::param
         Failure::new(&*asked, problem, "correct the file; `allod network dump` writes one that is right")
     };
     let content = document::content(&document::text(path, &asked)?, document::Form::of(path)).map_err(wrong)?;
-    // Nothing is made of an empty file, and nothing is taken away: a start is no time to ask what it means.
+    // An empty file creates nothing and removes nothing, so the start need not ask what it means.
     if content.is_null() || content == serde_json::json!({}) {
         return Ok(Vec::new());
     }
@@ -289,10 +293,34 @@ fn serve_networks(args: &serve_args::ServeArgs) -> Result<Vec<crate::wire::param
     Ok(tables.iter().filter_map(apply::file::Table::params).collect())
 }
 
-/// Checks a file that can be read.
+/// Runs a server in this process.
+fn serve(args: &serve_args::ServeArgs, networks: Vec<crate::wire::params::NetworkCreate>) -> ExitCode {
+    let (config, flags, once) = (args.config.clone(), args.flags(), args.once);
+    let asked = from_cli::ServeArgs { config, flags, once, ..from_cli::ServeArgs::default() };
+    match from_cli::run(asked, networks) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(from_cli::Unserved { asked, problem, hint, exit }) => {
+            Failure::new(asked, problem, hint).print();
+            exit.into()
+        }
+    }
+}
+
+/// The failure for a configuration that no server starts with.
+fn wrong_config(file: &Path, problem: &str) -> Failure {
+    Failure::new(
+        format!("use the configuration `{}`", file.display()),
+        problem.replace('\n', "\n  "),
+        "config/server.toml explains every key; then `allod check-config FILE`",
+    )
+}
+
+/// Checks a configuration file.
 fn check_config(args: &serve_args::CheckConfig) -> Result<Exit, Failure> {
     document::text(&args.config, &format!("use the configuration {}", shown(&args.config)))?;
-    if let Some(warning) = from_cli::check_config(&args.config)? {
+    if let Some(warning) =
+        from_cli::check_config(&args.config).map_err(|problem| wrong_config(&args.config, &problem))?
+    {
         output::words::say(&format!("warning: {warning}"));
     }
     Ok(Exit::Success)
@@ -320,7 +348,7 @@ fn options(global: Global) -> Result<Options, Failure> {
     })
 }
 
-/// Refuses what cannot be addresses of servers, before a name server is asked about them.
+/// Refuses texts that cannot be addresses of servers, before a name server is asked about them.
 fn check_servers(servers: &str) -> Result<(), Failure> {
     servers.split(',').try_for_each(check_server)
 }
@@ -331,7 +359,7 @@ fn check_server(server: &str) -> Result<(), Failure> {
     };
     if let Some((_, rest)) = server.split_once("://") {
         let authority = rest.split('/').next().unwrap_or_default();
-        let reason = "is a URL; the address of a server is a host and a port, as 127.0.0.1:7400";
+        let reason = "is a URL; the address of a server is a host and a port, for example 127.0.0.1:7400";
         return wrong(reason, format!("leave the rest out: `--server {}`", quote::shell(authority)));
     }
     let is_address = server.rsplit_once(':').is_some_and(|(host, port)| {
@@ -340,7 +368,7 @@ fn check_server(server: &str) -> Result<(), Failure> {
     if is_address {
         return Ok(());
     }
-    let reason = "is no address of a server: that is a host and a port, as 127.0.0.1:7400 or [::1]:7400";
+    let reason = "is not the address of a server: that is a host and a port, for example 127.0.0.1:7400 or [::1]:7400";
     wrong(reason, "name it by `--server HOST:PORT`".to_owned())
 }
 
@@ -357,7 +385,7 @@ fn online(command: Command, options: Options) -> Done<Exit> {
     if options.style.format == Format::Env && matches!(command, Command::Export(_)) {
         let hint = "leave `--format` out: `allod export > register.jsonl`";
         return Err(
-            Failure::usage("export that way", "an export is no list of variables but lines of JSON", hint).into()
+            Failure::usage("export that way", "an export is not a list of variables but lines of JSON", hint).into()
         );
     }
     check_servers(&options.server)?;
@@ -397,7 +425,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
         Command::Call(args) => return call::run(session, &args).await,
         Command::Export(args) => return archive::export(session, &args).await,
         Command::Import(args) => return archive::import(session, &args).await,
-        // Answered by `run`, which needs no connection for them.
+        // `run` handles these; they need no connection.
         Command::Try(_)
         | Command::Serve(_)
         | Command::Backup(_)
@@ -413,7 +441,7 @@ async fn dispatch(command: Command, session: &mut Session) -> Done<Exit> {
     perform::perform(session, ask).await
 }
 
-/// The commands of `allod network` that are more than one call.
+/// The commands of `allod network` that need more than one call.
 async fn several(command: NetworkCommand, session: &mut Session) -> Done<Exit> {
     match command {
         NetworkCommand::Apply(args) => apply::run(session, &args).await,
@@ -430,7 +458,7 @@ async fn several(command: NetworkCommand, session: &mut Session) -> Done<Exit> {
     }
 }
 
-/// A path for a sentence.
+/// A path in a message.
 pub(crate) fn shown(path: &Path) -> String {
     if path.as_os_str() == "-" { "stdin".to_owned() } else { format!("`{}`", path.display()) }
 }

@@ -1,6 +1,6 @@
-//! `allod network …`: the arguments of the network methods and the calls that they become.
+//! `allod network …`: the arguments of the network methods, and the calls that they become.
 //!
-//! `apply`, `dump`, `map` and `why-full` are more than one call each; they have files of their own.
+//! `apply`, `dump`, `map` and `why-full` need more than one call each, and have files of their own.
 
 use std::path::PathBuf;
 
@@ -10,26 +10,25 @@ use serde::Serialize;
 use super::args::{Ask, Change, Configure, key_or_pair, page_limit, pair, pairs, seconds, set_of};
 use super::subnet::subnet_spec;
 
-/// Kinds of networks and policies, for completions; a test compares them with the protocol's.
+/// Kinds of networks, for completions; a test compares them with the protocol's.
 pub const KINDS: [&str; 3] = ["manual", "dynamic", "vip"];
-/// See [`KINDS`].
+/// Policies, as [`KINDS`].
 pub const POLICIES: [&str; 3] = ["lowest", "random", "oldest"];
 
 /// Networks: create, look at, change, delete; from the command line or from a file.
 #[derive(Debug, Subcommand)]
 pub enum NetworkCommand {
-    /// Make networks as a file says (TOML or YAML)
+    /// Make networks match a file (TOML or YAML)
     ///
-    /// What the server has beyond the file stays, unless --prune is given.
-    /// Shows what differs and asks. Where nobody can be asked, only what takes
-    /// something away needs --yes. If the server would refuse any change, none
+    /// What the server has beyond the file stays, unless --prune is given. Shows what differs and asks. Without a terminal,
+    /// only changes that take something away need --yes. If the server would refuse any change, none
     /// is made. Each network is one commit, changed whole or not at all; a run
     /// that is cut off between two of them is applied again.
     Apply(Apply),
     /// Write networks as a file that `apply` reads (--format toml or yaml)
     Dump(Dump),
     /// Create a network
-    // Subnets and pools are added, modified and removed: those words do as well.
+    // Subnets and pools are added, modified and removed: for networks these words are accepted as well.
     #[command(alias = "add")]
     Create(Box<Create>),
     /// Show a network with its subnets and pools
@@ -93,7 +92,7 @@ struct Members {
     /// lowest]
     #[arg(long, value_parser = POLICIES, hide_possible_values = true)]
     policy: Option<String>,
-    /// Keep released addresses from other owners for so long
+    /// Keep released addresses from other owners for this long
     #[arg(long = "cooldown", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "cooldown_seconds")]
     cooldown: Option<u64>,
@@ -166,7 +165,7 @@ pub struct List {
     /// Those deleted with --force that still hold reservations
     #[arg(long)]
     deleted: bool,
-    /// At most so many, of 1 to 10000; without it all of them
+    /// At most this many (1 to 10000); all of them by default
     #[arg(long, value_name = "COUNT", value_parser = page_limit())]
     limit: Option<u64>,
     /// Continue after this (`next` of an earlier answer)
@@ -269,7 +268,7 @@ pub struct Dump {
 }
 
 impl NetworkCommand {
-    /// The call that it is, or the command itself where it is more than one call.
+    /// The call for the command, or the command itself if it needs more than one.
     pub fn ask(self) -> Result<Ask, NetworkCommand> {
         Ok(match self {
             Self::Apply(_) | Self::Dump(_) | Self::Map(_) | Self::WhyFull(_) => return Err(self),
@@ -290,7 +289,7 @@ impl NetworkCommand {
 
 fn create(args: &Create) -> Ask {
     let mut ask = Ask::new("network.create", args);
-    // `--protected=false` is a value of its own here, which `if_absent` compares.
+    // Here `--protected=false` is a value of its own, which `if_absent` compares.
     let members = [
         ("cooldown_yields", args.members.cooldown_yields),
         ("static_only", args.members.static_only),

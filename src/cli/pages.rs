@@ -1,10 +1,11 @@
-//! Lists of several pages as one answer: fetched to the end before anything is shown.
+//! Lists of several pages as one answer: all pages are fetched before anything is shown.
 //!
-//! A list goes by the names of the moment at which it began. A server that does not know these any more (another node serves by
-//! now, or too much was made, removed, renamed or moved since) refuses the next page, and names `after`, rather than leave
-//! something out. Nothing was shown by then, so the list is begun again; not for ever, where it never comes to its end.
+//! A list uses the names of the moment at which it began. If the server does not know these any more (another node serves
+//! now, or too much was created, removed, renamed or moved since), it refuses the next page and names `after`, rather than
+//! leave something out. As nothing was shown by then, the list is started again, a bounded number of times.
 //!
-//! Before: `perform`, `apply`, `listing`. Who shows a page before it has the next one (`archive`) asks [`is_forgotten`] what went wrong.
+//! Before: `perform`, `apply`, `listing`. A caller that shows each page before it has the next one (`archive`) uses
+//! [`is_forgotten`] to recognise this error.
 
 use serde_json::{Value, json};
 
@@ -15,16 +16,16 @@ use super::progress::Progress;
 use super::session::{Done, Session};
 use crate::client::{ClientError, RpcError};
 
-/// So often a list is begun again before it is given up.
+/// How often a list is started again before it is given up.
 const BEGUN_AGAIN_MAX: usize = 3;
 
-/// What is kept of a list until its end is there.
+/// Keeps the items of a list until its end is reached.
 pub trait Kept {
-    /// The list begins, perhaps anew: nothing is kept of what came before.
+    /// The list begins, perhaps anew: everything kept so far is dropped.
     fn begin(&mut self);
-    /// The next items, and how many there are by now.
+    /// Keeps the next items, and returns how many there are by now.
     fn keep(&mut self, items: Vec<Value>) -> usize;
-    /// The list cannot have what comes next. Where it goes on, if it is to go on without.
+    /// The next part of the list was refused. Returns where the list continues, if it should continue without that part.
     fn passes_over(&mut self, _refused: &RpcError) -> Option<Value> {
         None
     }
@@ -41,10 +42,10 @@ impl Kept for Vec<Value> {
     }
 }
 
-/// All pages of the list that is asked for; its items are in `list`.
+/// All pages of a list as one answer, with the items in its member `list`.
 ///
 /// # Errors
-/// What the server says; and that the list never came to its end.
+/// The server refuses, or the list never came to its end.
 pub async fn all(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
     let mut items = Vec::new();
     let mut whole = keep_all(session, ask, list, &mut items).await?;
@@ -54,7 +55,7 @@ pub async fn all(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
     Ok(whole)
 }
 
-/// The same, of which `kept` keeps the items. What else the first page said is answered, with an empty list.
+/// The same, with the items given to `kept`. The other members come from the first page, with an empty list.
 ///
 /// # Errors
 /// The same.
@@ -70,7 +71,7 @@ pub async fn keep_all(session: &mut Session, ask: &Ask, list: &str, kept: &mut i
     Err(never_ends(ask).into())
 }
 
-/// None: the server could not go on behind a page.
+/// Fetches all pages once. None: the server could not continue after a page.
 async fn to_its_end(session: &mut Session, ask: &Ask, list: &str, kept: &mut impl Kept) -> Done<Option<Value>> {
     kept.begin();
     let (mut first, mut is_begun) = (json!({list: []}), false);
@@ -98,7 +99,7 @@ async fn to_its_end(session: &mut Session, ask: &Ask, list: &str, kept: &mut imp
     }
 }
 
-/// Takes its items out of a page: how many there are by now, and where the next one begins.
+/// Takes the items out of a page. Returns how many there are by now, and where the next page begins.
 fn turn(page: &mut Value, list: &str, kept: &mut impl Kept) -> (usize, Option<Value>) {
     let items = match page.get_mut(list) {
         Some(Value::Array(items)) => std::mem::take(items),
@@ -108,7 +109,7 @@ fn turn(page: &mut Value, list: &str, kept: &mut impl Kept) -> (usize, Option<Va
     (kept.keep(items), next)
 }
 
-/// Did the server refuse to go on behind the page that it was told?
+/// Did the server refuse to continue after the given page?
 pub fn is_forgotten(error: &ClientError) -> bool {
     error.rpc().is_some_and(|error| {
         error.kind == "invalid_argument" && error.data.get("field").and_then(Value::as_str) == Some("after")

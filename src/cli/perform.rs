@@ -1,10 +1,11 @@
-//! Carries out a subcommand that is one call: asks first where it takes something away, fetches all pages, prints.
+//! Carries out a subcommand that is one call: asks first if it takes something away, fetches all pages, and prints.
 
 use serde_json::{Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
 use super::block;
+use super::contested;
 use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
@@ -42,9 +43,9 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
             session.say(&nothing_held(&ask));
             return Ok(Exit::Success);
         }
-        // An owner or scope that holds nothing may wait for something, which ends with this.
+        // Even if an owner or scope holds nothing, it may have a request that waits for capacity, which the call ends.
     }
-    // What a release takes is what it answers; of the others nothing else says it.
+    // The answer to a release shows what it takes; for the other calls only the preview does.
     if dry_run && preview::is_of_configuration(ask.method) {
         preview::show(session, &ask).await?;
     }
@@ -76,7 +77,7 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
         _ => session.make(&ask).await?,
     };
     let doubted = session.doubts(ask.method, &ask.params, &result);
-    // What a program reads is the answer as it is.
+    // Programs get the answer unchanged.
     let shown = match ask.method {
         _ if session.options.style.format != Format::Table => None,
         "ip.release" => Some(block::with_length(&result, held.as_ref())),
@@ -101,9 +102,12 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     } else {
         repeat::unchanged(&ask, &result).iter().for_each(|words| session.say(words));
         doubted.iter().for_each(|words| session.say(words));
-        // What is in doubt is not said as if it were known. Of an acquire it is only a part.
+        // If the outcome is in doubt, the remark would state it as known. For an acquire, only part of it is in doubt.
         let remark = remark(&ask, &result).filter(|_| doubted.is_none() || ask.method == "ip.acquire");
         remark.iter().for_each(|words| session.say(words));
+    }
+    if ask.method == "cluster.conflicts" && session.options.style.format == Format::Table {
+        contested::over_macs(&result).iter().for_each(|words| session.say(words));
     }
     if ask.method == "ip.acquire" {
         wishes::left_out(&ask, &result).iter().for_each(|words| session.say(words));
@@ -121,7 +125,7 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// Was a sweep over a scope in which nothing is held? That is easily another one than was meant.
+/// Was a sweep over a scope in which nothing is held? Then another scope was probably meant.
 async fn is_of_nothing(session: &mut Session, ask: &Ask, swept: &Value) -> bool {
     if ["unbound", "released", "waiting"].iter().any(|done| list(swept, done).next().is_some()) {
         return false;
@@ -129,7 +133,8 @@ async fn is_of_nothing(session: &mut Session, ask: &Ask, swept: &Value) -> bool 
     preview::count(session, json!({"scope": ask.text("scope")})).await.is_ok_and(|held| held == 0)
 }
 
-/// Is it one that is deleted and remembered? Such a one is called by its id, and its answer does not tell.
+/// Is it a network that is deleted and remembered? Such a network is named by its id, and the answer does not say that it is
+/// deleted.
 async fn is_deleted(session: &mut Session, ask: &Ask, network: &Value) -> bool {
     if network.get("id").and_then(Value::as_str) != ask.text("network") {
         return false;
@@ -138,7 +143,7 @@ async fn is_deleted(session: &mut Session, ask: &Ask, network: &Value) -> bool {
     deleted.is_ok_and(|deleted| list(&deleted, "networks").any(|other| other.get("id") == network.get("id")))
 }
 
-/// All pages of a list as one answer, or the one page that was asked for.
+/// All pages of a list as one answer, or the single page that was asked for.
 async fn pages(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
     if ask.params.contains_key("limit") || ask.params.contains_key("count_only") {
         return session.make(ask).await;
@@ -146,7 +151,8 @@ async fn pages(session: &mut Session, ask: &Ask, list: &str) -> Done<Value> {
     super::pages::all(session, ask, list).await
 }
 
-/// Repeats a release of bounded size until nothing is left, as one answer; and why it ended before, if it did.
+/// Repeats a release of bounded size until nothing is left, and joins the answers. Also returns why it ended early, if it
+/// did.
 async fn until_empty(session: &mut Session, ask: &Ask) -> Done<(Value, Option<Stop>)> {
     let mut result = session.make(ask).await?;
     let progress = Progress::spinner("releasing");
@@ -157,9 +163,9 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<(Value, Option<St
         };
         let later = next.get("released").and_then(Value::as_array).cloned().unwrap_or_default();
         if later.is_empty() && next.get("more") == Some(&Value::Bool(true)) {
-            // It would keep us here for ever.
+            // Otherwise this loop would never end.
             let asked = phrase::of(ask.method, &Value::Object(ask.params.clone()));
-            let hint = "say it again; `allod ip list` shows what is held";
+            let hint = "run it again; `allod ip list` shows what is held";
             let stop =
                 Failure::new(asked, "the server says that more is left, and releases nothing of it", hint).into();
             return Ok((result, Some(stop)));
@@ -173,8 +179,8 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<(Value, Option<St
     Ok((result, None))
 }
 
-/// A purge that broke off is asked for once more, by the id that the network goes by then: so it is told what stands in its way, if
-/// it does still.
+/// A purge that broke off is requested again, by the network's id, which is now its only name. The answer then says what
+/// stands in the way, if anything still does.
 async fn until_purged(session: &mut Session, ask: &Ask) -> Done<(Value, Option<Stop>)> {
     let mut result = session.make(ask).await?;
     let mut again = ask.clone();
@@ -182,7 +188,7 @@ async fn until_purged(session: &mut Session, ask: &Ask) -> Done<(Value, Option<S
     again.params.insert("network".to_owned(), result.get("id").cloned().unwrap_or_default());
     while left_in(&result) > 0 {
         match session.try_call(again.method, again.params.clone()).await {
-            // Each lets go of some: where there is nothing to be let go of, that is refused.
+            // Each repeat must release something; if it does not, the purge cannot go on.
             Ok(later) if left_in(&later) < left_in(&result) => result = later,
             Ok(_) => break,
             Err(ClientError::Rpc(error)) if error.kind == "not_found" => result["holding"] = json!(0),
@@ -197,11 +203,11 @@ fn left_in(deleted: &Value) -> u64 {
     deleted.get("holding").and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// That a dry run told only the first of what would go.
+/// Says that a dry run shows only the first part of what would go.
 fn cut_short(ask: &Ask, result: &Value) -> Option<String> {
     if ask.method == "claimant.sweep" {
         return sweep_again(result).then(|| {
-            format!("more is due: a sweep lets go of {SWEEP_LISTED_MAX} of each kind at most, and these are the first")
+            format!("more is due: a sweep releases at most {SWEEP_LISTED_MAX} of each kind, and these are the first")
         });
     }
     let count = list(result, "released").count();
@@ -213,12 +219,12 @@ fn cut_short(ask: &Ask, result: &Value) -> Option<String> {
     })
 }
 
-/// Was more due than the sweep let go of?
+/// Was more due than the sweep released?
 fn sweep_again(swept: &Value) -> bool {
     swept.get("more") == Some(&Value::Bool(true))
 }
 
-/// That nothing was released, and what was looked for: a slot or scope that was left out is easily another one.
+/// Says that nothing was released, and what was looked for: if a slot or scope was left out, another one was probably meant.
 fn nothing_held(ask: &Ask) -> String {
     let scope = ask.text("scope").unwrap_or("default");
     let (owner, network) = (ask.text("owner"), ask.text("network").unwrap_or_default());
@@ -236,7 +242,7 @@ fn nothing_held(ask: &Ask) -> String {
     }
 }
 
-/// A word about an answer that has little to show.
+/// A remark on an answer that shows little.
 fn remark(ask: &Ask, result: &Value) -> Option<String> {
     let length = |member: &str| result.get(member).and_then(Value::as_array).map(|list| list.len() as u64);
     match ask.method {
@@ -275,12 +281,12 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
             .map(|count| format!("{} marked for this sweep; marks are gone after an hour", counted(count, "claimant"))),
         "claimant.sweep" => {
             let [unbound, released, waiting] = ["unbound", "released", "waiting"].map(|list| length(list).unwrap_or(0));
-            // Of those more are missed than are listed.
+            // More are missed than are listed.
             let or_more = if waiting >= SWEEP_LISTED_MAX as u64 { " or more" } else { "" };
-            let most = format!("no sweep lets go of more than {SWEEP_LISTED_MAX} of each");
+            let most = format!("no sweep releases more than {SWEEP_LISTED_MAX} of each kind");
             let why = match unbound.max(released) >= SWEEP_LISTED_MAX as u64 {
                 true => most.as_str(),
-                false => "something came in between, which the next one tells of if it stands in the way still",
+                false => "something came in between; the next attempt says so if it still stands in the way",
             };
             let again = sweep_again(result).then(|| format!("; more is due, and {why}: sweep again for the rest"));
             let again = again.unwrap_or_default();
@@ -315,13 +321,13 @@ fn remark(ask: &Ask, result: &Value) -> Option<String> {
     }
 }
 
-/// That somebody else used it until now: rows have no room for that.
+/// Says that another claimant used the address before: rows have no room for that.
 fn bound_anew(held: &Value) -> Option<String> {
     let [before, now] = ["previous_claimant", "claimant"].map(|member| phrase::text(held, member));
     Some(format!("{} is used by `{}` now, before by `{}`", phrase::text(held, "address")?, now?, before?))
 }
 
-/// The parts of a range reserved for an owner that stay reserved for others, which the server does not take away.
+/// The parts of a range reserved for an owner that stay reserved for others, because the server does not take these away.
 fn kept_for_others(ask: &Ask, result: &Value) -> Option<String> {
     let added: Range = ask.text("range")?.parse().ok()?;
     let wanted = Some(whom(&Value::Object(ask.params.clone()))?);

@@ -95,13 +95,13 @@ pub fn of(method: &str, params: &Value) -> String {
         "cluster.accept" => format!("accept what is present in network {}", named("network", "")),
         "events.watch" => "watch events".to_owned(),
         "server.info" | "server.ping" => "ask the server".to_owned(),
-        // Any other method is reached by `allod call`, where its name is what was typed.
+        // Any other method comes from `allod call`, where its name was typed.
         other => format!("call `{}`", shortened(other)),
     }
 }
 
-/// The same where it is not known whether it was done. What takes long, and goes on although nobody waits for it any more, is not
-/// said to fail.
+/// The same if the outcome is unknown. A drain takes long and goes on although nobody waits for it, so it is not said to
+/// have failed.
 pub fn in_doubt(method: &str, params: &Value) -> String {
     if method != "cluster.drain" {
         return of(method, params);
@@ -116,7 +116,7 @@ pub fn text<'a>(params: &'a Value, member: &str) -> Option<&'a str> {
     params.get(member).and_then(Value::as_str)
 }
 
-/// A member that is a range, or a prefix.
+/// A member that is a range or a prefix.
 pub fn range(of: &Value, member: &str) -> Option<Range> {
     text(of, member)?.parse().ok()
 }

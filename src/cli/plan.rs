@@ -1,4 +1,4 @@
-//! `allod plan`: how large a machine a register needs. The figures and where they come from are in `serve::sizing`.
+//! `allod plan`: how large a machine a register needs. The figures and their origin are in `serve::sizing`.
 
 use clap::Args;
 use serde_json::{Map, json};
@@ -11,7 +11,7 @@ use super::serve_args::StoreKind;
 use super::session::{Done, Options, Session};
 use super::time::lasting;
 use crate::core::address::Family;
-use crate::serve::from_cli::{self, Bytes, RegisterSize, Sizing};
+use crate::serve::from_cli::{Bytes, RegisterSize, Sizing};
 
 /// `allod plan`.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub struct Plan {
     /// Reservations that are held at the same time
     #[arg(long, value_name = "COUNT", value_parser = count)]
     reservations: u64,
-    /// Where the state is kept: embedded, redis or memory
+    /// Which store keeps the register: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true, default_value = "embedded")]
     store: StoreKind,
     /// Grants in a second, day and night; as many are released [default: only those of the reservations]
@@ -40,7 +40,7 @@ pub struct Plan {
     history_bytes: u64,
 }
 
-/// More than anybody has.
+/// More than any register has.
 const COUNT_MAX: u64 = 1_000_000_000_000;
 
 const AFTER_HELP: &str = "\
@@ -57,7 +57,7 @@ fn family(text: &str) -> Result<Family, String> {
     }
 }
 
-/// A number with what it is taken times.
+/// A number with a unit or exponent.
 fn times(text: &str, units: &[(&str, u64)], most: u64) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -66,7 +66,7 @@ fn times(text: &str, units: &[(&str, u64)], most: u64) -> Option<u64> {
     let unit = unit.trim_start();
     let known = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|&(_, times)| times);
     let times = if unit.is_empty() { 1 } else { known.or_else(exponent)? };
-    // A whole one is not rounded.
+    // A whole number is not rounded.
     let product = match number.parse::<u64>() {
         Ok(number) => number.checked_mul(times)?,
         Err(_) => (number.parse::<f64>().ok()? * times as f64).round() as u64,
@@ -94,14 +94,14 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text.parse().map_err(|_| "is a number, as 250".to_owned())?;
+    let rate: f64 = text.parse().map_err(|_| "is a number, for example 250".to_owned())?;
     if (0.0..=1e9).contains(&rate) { Ok(rate) } else { Err("is 0 to 1000000000".to_owned()) }
 }
 
-/// Computes and prints it.
+/// Computes and prints the plan.
 pub fn run(args: &Plan, options: Options) -> Done<Exit> {
     let session = Session::new(options);
-    let mut wish = RegisterSize::new(args.networks, args.reservations, from_cli::store_of(args.store));
+    let mut wish = RegisterSize::new(args.networks, args.reservations, args.store.set());
     wish.allocations_per_second = args.allocations_per_second;
     wish.family = args.family;
     (wish.history_seconds, wish.history_bytes) = (args.history, args.history_bytes);
@@ -114,7 +114,7 @@ pub fn run(args: &Plan, options: Options) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// Of three digits, as people read it.
+/// A size in at most three digits, with a unit.
 fn bytes(count: u64) -> String {
     let (unit, size) = match count {
         0..1_000_000_000 => ("MB", 1e6),
@@ -131,7 +131,7 @@ fn text(wish: &RegisterSize, sizing: &Sizing) -> String {
         table.row(vec![what.to_owned(), bytes(of.usual), bytes(of.most), when.to_owned()]);
     };
     let over_redis = sizing.redis_memory.is_some();
-    let in_memory = wish.store == from_cli::store_of(StoreKind::Memory);
+    let in_memory = wish.store == StoreKind::Memory.set();
     let when = match (over_redis, in_memory) {
         (true, _) => "the register is handed over",
         (false, true) => "always",
@@ -173,7 +173,8 @@ fn text(wish: &RegisterSize, sizing: &Sizing) -> String {
         say(format!("a start reads all of it: {:.1} s", sizing.start_seconds.max(0.1)));
     }
     if over_redis {
-        say("set `maxmemory` of Redis to no less than its usual memory and a fifth more, and give its machine what it takes at most".to_owned());
+        say("set `maxmemory` of Redis to no less than its usual memory and a fifth more, and give its machine what it takes at \
+         most".to_owned());
     }
     text
 }
@@ -186,13 +187,13 @@ mod tests {
     fn a_plan_names_what_it_takes_and_what_is_too_much() {
         let wish = RegisterSize {
             allocations_per_second: 200_000.0,
-            ..RegisterSize::new(10, 1_000_000, from_cli::store_of(StoreKind::Redis))
+            ..RegisterSize::new(10, 1_000_000, StoreKind::Redis.set())
         };
         let shown = text(&wish, &wish.sizing());
         for line in ["memory of each node", "memory of Redis", "reaches back", "too much for one Redis", "maxmemory"] {
             assert!(shown.contains(line), "{line}: {shown}");
         }
-        let wish = RegisterSize::new(10, 1_000_000, from_cli::store_of(StoreKind::Embedded));
+        let wish = RegisterSize::new(10, 1_000_000, StoreKind::Embedded.set());
         let shown = text(&wish, &wish.sizing());
         assert!(
             shown.contains("a snapshot is made") && !shown.contains("Redis") && !shown.contains("processors"),
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_register_in_memory_has_no_snapshots_and_begins_with_nothing() {
-        let wish = RegisterSize::new(10, 1_000_000, from_cli::store_of(StoreKind::Memory));
+        let wish = RegisterSize::new(10, 1_000_000, StoreKind::Memory.set());
         let shown = text(&wish, &wish.sizing());
         assert!(!shown.contains("snapshot") && !shown.contains("reads all"), "{shown}");
         assert!(shown.contains("and no further than") && shown.contains("lost when the server ends"), "{shown}");

@@ -1,8 +1,8 @@
-//! What a command that takes something away would take: shown before the question, and by `--dry-run`.
+//! Shows what a command would take away: before the question, and with `--dry-run`.
 //!
-//! Which commands ask is one rule, and `--help` (`exit`) and config/recipes.md say it: those that take away what others may
-//! count on. No single command makes a network again as it was, and of a range that is no longer reserved an address may be
-//! granted a moment later. Who names the owner of an address releases it without a question.
+//! One rule, stated in `--help` (`exit`) and in config/recipes.md, decides which commands ask: those that take away what
+//! others may count on. No single command restores a network as it was, and once a range is no longer reserved, its
+//! addresses may be granted a moment later. A command that names the owner of an address releases it without a question.
 
 use serde_json::{Value, json};
 
@@ -16,28 +16,28 @@ use super::shrink::is_pool;
 use crate::core::address::{Cidr, Range};
 use crate::core::plural::counted;
 
-/// Rows of what goes; the rest is counted.
+/// The most rows that are shown; the rest is counted.
 const ROWS_MAX: usize = 20;
-/// As wide as words on stderr are.
+/// The width of these tables on stderr.
 const WIDTH: Option<usize> = Some(80);
 
-/// Does the call take away a part of the configuration? Its answer does not say which.
+/// Does the call take away a part of the configuration? Its answer does not say which part.
 pub fn is_of_configuration(method: &str) -> bool {
     matches!(method, "network.delete" | "subnet.remove" | "pool.remove" | "reserved.remove")
 }
 
-/// What was found out about a call before it is made.
+/// What is known about a call before it is made.
 #[derive(Debug, Default)]
 pub struct Would {
     /// Does it take anything away, or do anything else?
     pub takes: bool,
-    /// The one reservation that it takes, where that was looked at.
+    /// The single reservation that it takes, if that was looked up.
     pub held: Option<Value>,
 }
 
 /// Shows on stderr what the call would take away.
 pub async fn show(session: &mut Session, ask: &Ask) -> Done<Would> {
-    // First, so that what is refused is refused in the words of the call.
+    // The dry run comes first, so that a refusal is worded like that of the call.
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let releases = matches!(ask.method, "ip.release" | "owner.release" | "scope.release");
     if releases && would.get("released").and_then(Value::as_array).is_some_and(Vec::is_empty) {
@@ -78,7 +78,7 @@ pub async fn show(session: &mut Session, ask: &Ask) -> Done<Would> {
     Ok(Would { takes: true, held: taken })
 }
 
-/// What becomes of what is held, in words.
+/// What happens to the reservations, in words.
 async fn held(session: &mut Session, ask: &Ask, would: &Value) -> Done<Option<String>> {
     if let Some(holding) = would.get("holding").and_then(Value::as_u64) {
         let is = |flag: &str| ask.params.get(flag) == Some(&Value::Bool(true));
@@ -102,7 +102,7 @@ async fn held(session: &mut Session, ask: &Ask, would: &Value) -> Done<Option<St
             let count = counted(count(session, there).await?, "reservation");
             Some(format!("what is held stays held ({count}); nothing new is granted there"))
         }
-        "reserved.remove" => Some("who asks for an address may be given one of them".to_owned()),
+        "reserved.remove" => Some("whoever asks for an address may be given one of them".to_owned()),
         _ => None,
     })
 }
@@ -112,7 +112,7 @@ pub async fn count(session: &mut Session, mut filter: Value) -> Done<u128> {
     Ok(session.call("ip.list", filter).await?.get("count").and_then(number_of).unwrap_or(0))
 }
 
-/// Shows what is released, the first rows of it.
+/// Shows the first rows of what is released.
 pub fn show_released(session: &Session, ask: &Ask, would: &Value) {
     let released: Vec<&Value> = list(would, "released").collect();
     if released.is_empty() {
@@ -133,14 +133,14 @@ pub fn show_released(session: &Session, ask: &Ask, would: &Value) {
     }
 }
 
-/// Shows what goes of the configuration of a network.
+/// Shows which parts of a network's configuration would go.
 async fn configuration(session: &mut Session, ask: &Ask) -> Done<()> {
     let Some(name) = ask.text("network").filter(|_| is_of_configuration(ask.method)) else { return Ok(()) };
     let network = session.call("network.get", json!({"network": name})).await?;
     let going = going(ask, &network);
     let (words, shown) = (in_words(ask, &network, &going), first_of(&going));
     let rest = parts(&going).saturating_sub(parts(&shown));
-    // Nothing is known where somebody else was faster than the question.
+    // Nothing is shown if someone else has removed them already.
     if parts(&going) > 0 || ask.method == "network.delete" {
         session.say(&format!("what goes: {words}"));
     }
@@ -154,7 +154,7 @@ async fn configuration(session: &mut Session, ask: &Ask) -> Done<()> {
     Ok(())
 }
 
-/// What goes with the call: subnets of which only that is left. Where the subnet itself stays, it has no `cidr`.
+/// What the call takes away, as subnets that contain only these parts. If the subnet itself stays, it has no `cidr`.
 fn going(ask: &Ask, network: &Value) -> Vec<Value> {
     let given = |member: &str| ask.text(member);
     let range = |member: &str| given(member).and_then(|text| text.parse::<Range>().ok());
@@ -165,7 +165,7 @@ fn going(ask: &Ask, network: &Value) -> Vec<Value> {
             is_cidr || [text(subnet, "name"), text(subnet, "id")].contains(&Some(wanted))
         })
     };
-    // The parts of a list that lie in a range.
+    // The parts of a list within a range.
     let within = |of: &Value, name: &str, range: Range| -> Vec<Value> {
         let part = |item: &Value| {
             let part = phrase::range(item, "range")?.intersection(range)?;
@@ -192,7 +192,7 @@ fn going(ask: &Ask, network: &Value) -> Vec<Value> {
     }
 }
 
-/// How many there are: subnets, pools, reserved ranges.
+/// The number of subnets, pools and reserved ranges.
 fn parts(going: &[Value]) -> usize {
     counts(going).into_iter().sum()
 }
@@ -214,7 +214,7 @@ fn in_words(ask: &Ask, network: &Value, going: &[Value]) -> String {
     format!("network `{}` with {with}", text(network, "name").unwrap_or_default())
 }
 
-/// The first subnets, and the first parts of them.
+/// The first subnets, and their first parts.
 fn first_of(going: &[Value]) -> Vec<Value> {
     let mut room = ROWS_MAX;
     let mut shown: Vec<Value> = going.iter().take(ROWS_MAX).cloned().collect();

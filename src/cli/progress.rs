@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work shorter than this shows no bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A bar that appears when work takes long, and goes away when it is dropped.
+/// A bar that appears when the work takes long, and disappears when it is dropped.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -20,19 +20,19 @@ impl Progress {
         Self::new(ProgressBar::new(total), what, "{msg} {wide_bar} {pos}/{len} ({eta} left)")
     }
 
-    /// Progress over bytes, of which it is told later how many there are.
+    /// Progress in bytes, whose total is set later.
     pub fn bytes(what: &'static str) -> Self {
         Self::new(ProgressBar::new(0), what, "{msg} {wide_bar} {bytes}/{total_bytes} ({eta} left)")
     }
 
-    /// Progress whose end is not known.
+    /// Progress without a known end.
     pub fn spinner(what: &'static str) -> Self {
         Self::new(ProgressBar::no_length(), what, "{spinner} {msg} {pos}")
     }
 
     fn new(bar: ProgressBar, what: &'static str, template: &str) -> Self {
         bar.set_draw_target(ProgressDrawTarget::hidden());
-        // The templates are ours; one that does not parse costs the looks only.
+        // The templates are constants; one that does not parse would only affect the looks.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -40,16 +40,16 @@ impl Progress {
         Self { bar, started: Instant::now() }
     }
 
-    /// So much is done, of so much.
+    /// Sets the amount done and the total.
     pub fn at_of(&self, done: u64, total: u64) {
         self.bar.set_length(total);
         self.at(done);
     }
 
-    /// So much is done.
+    /// Sets the amount done.
     pub fn at(&self, done: u64) {
         if self.bar.is_hidden() && self.started.elapsed() > PATIENCE {
-            // Hidden by itself where stderr is no terminal.
+            // If stderr is not a terminal, the bar stays hidden.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(done);

@@ -1,4 +1,4 @@
-//! Quoting for shells: a value that is printed for `eval`, or in a command to copy, means itself and nothing else.
+//! Quoting for shells: a value that is printed for `eval`, or in a command to copy, is taken literally.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ pub fn shell(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { always(text) }
 }
 
-/// An option of a command with its value, also one that begins as an option does.
+/// An option with its value, even if that begins with `-`.
 pub fn option(name: &str, value: &str) -> String {
     let joint = if value.starts_with('-') { '=' } else { ' ' };
     format!("{name}{joint}{}", shell(value))
@@ -20,7 +20,8 @@ pub fn owner_options(owner: &str, scope: Option<&str>) -> String {
     format!("{}{}", option("--owner", owner), scope.unwrap_or_default())
 }
 
-/// `text` in single quotes, in which a shell expands nothing; a quote itself is closed, escaped and opened again.
+/// `text` in single quotes, in which a shell expands nothing. For a quote in the text, the quotes are closed, the quote is
+/// escaped, and they are opened again.
 pub fn always(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('\'');
@@ -32,7 +33,7 @@ pub fn always(text: &str) -> String {
     quoted
 }
 
-/// Whether a shell takes `name` for a variable.
+/// Whether a shell accepts `name` as a variable.
 pub fn is_variable(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(legal)

@@ -1,7 +1,7 @@
-//! What a repeat of a grant said and did not change, so that nothing is lost without a word.
+//! Reports what a repeated grant asked for and did not change, so that nothing is lost silently.
 //!
-//! A grant that finds what it asks for is answered with what is there. Its claimant, labels, lease and uid count; what else it
-//! says of the reservation is told when an address is taken, or by `ip.update`.
+//! A grant that finds an existing reservation returns it. Its claimant, labels, lease and uid are updated; other members are
+//! set only when an address is granted, or by `ip.update`.
 //!
 //! Before: `perform`, which prints the answer.
 
@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::args::Ask;
 use super::quote::shell;
 
-/// Members that a repeat leaves as they are, and `ip.update` changes.
+/// Members that a repeat leaves unchanged, and that `ip.update` can change.
 const UPDATED: [&str; 3] = ["note", "hostname", "mac"];
-/// The same, and nothing changes them.
+/// Members that a repeat leaves unchanged, and that nothing can change.
 const FIXED: [&str; 2] = ["release_with_claimant", "transient"];
 
-/// A line for each reservation that was held before and is not as the call says; none where there is none.
+/// A line for each reservation that existed before and differs from the call; none if there is none.
 pub fn unchanged(ask: &Ask, result: &Value) -> Option<String> {
     let one = matches!(ask.method, "ip.allocate" | "ip.claim").then_some(std::slice::from_ref(result));
     let several = || result.get("reservations").filter(|_| ask.method == "ip.acquire")?.as_array().map(Vec::as_slice);

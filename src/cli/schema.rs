@@ -1,4 +1,4 @@
-//! What the published schema of a method says about the type of a member.
+//! The types of members according to the published schemas of methods.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::wire::openrpc;
 
-/// What a member holds.
+/// The type of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Text: addresses, names, counts.
@@ -29,8 +29,7 @@ pub enum Kind {
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(openrpc::document()).unwrap_or(Value::Null));
 
-/// The kind of the member at `path` (`owner`, `set.note`) of a method's params; nothing if it is not known, or may be
-/// of several kinds.
+/// The type of the member at `path` (`owner`, `set.note`) of a method's params; none if it is unknown or not unique.
 pub fn kind_of(method: &str, path: &str) -> Option<Kind> {
     let methods = DOCUMENT.get("methods")?.as_array()?;
     let mut schema = methods.iter().find(|known| known["name"] == method)?.get("x-params")?;
@@ -40,10 +39,10 @@ pub fn kind_of(method: &str, path: &str) -> Option<Kind> {
     kind(schema)
 }
 
-/// Follows references, and looks through a choice between something and null.
+/// Follows references, and the choice between one schema and null.
 fn resolved(schema: &Value) -> &Value {
     let mut schema = schema;
-    // A document of ours has no cycles of plain references; the bound is for those that are not.
+    // Our document has no cycles of plain references; the bound protects against any others.
     for _ in 0..16 {
         if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
             let Some(pointed) = name.strip_prefix('#').and_then(|pointer| DOCUMENT.pointer(pointer)) else { break };
@@ -57,7 +56,7 @@ fn resolved(schema: &Value) -> &Value {
     schema
 }
 
-/// The one member of `anyOf`, `oneOf` or `allOf` that is not null.
+/// The only member of `anyOf`, `oneOf` or `allOf` that is not null.
 fn only_choice(schema: &Value) -> Option<&Value> {
     let choices = ["anyOf", "oneOf", "allOf"].into_iter().find_map(|word| schema.get(word)?.as_array())?;
     let mut choices = choices.iter().filter(|choice| choice["type"] != "null");
@@ -67,7 +66,7 @@ fn only_choice(schema: &Value) -> Option<&Value> {
 fn inside<'a>(schema: &'a Value, member: &str) -> Option<&'a Value> {
     let schema = resolved(schema);
     schema.get("properties").and_then(|members| members.get(member)).or_else(|| {
-        // Labels and tags: any key, one kind of value.
+        // Labels and tags: any key, and one type of value.
         schema.get("additionalProperties").filter(|values| values.is_object())
     })
 }

@@ -1,4 +1,4 @@
-//! The arguments of `allod serve` and `allod check-config`. What they do is the server's.
+//! The arguments of `allod serve` and `allod check-config`, and the keys of the configuration that they set.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
 use super::failure::Failure;
+use crate::serve::from_cli::{self, Once};
 
 /// Where the state is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -17,6 +18,17 @@ pub enum StoreKind {
     Redis,
     /// In memory only; gone when the server ends
     Memory,
+}
+
+impl StoreKind {
+    /// The store kind of the configuration.
+    pub fn set(self) -> from_cli::StoreKind {
+        match self {
+            Self::Embedded => from_cli::StoreKind::Embedded,
+            Self::Redis => from_cli::StoreKind::Redis,
+            Self::Memory => from_cli::StoreKind::Memory,
+        }
+    }
 }
 
 /// `allod serve`. What is given here wins over environment and file.
@@ -31,13 +43,14 @@ pub struct ServeArgs {
     /// Where to listen for HTTP [default: 127.0.0.1:7401]
     #[arg(long, value_name = "ADDR", value_parser = listening)]
     pub http: Option<String>,
-    /// Where the files are; with Redis, only which register it keeps
+    /// Directory of the register's files; with Redis, of a note that says which register this is
     #[arg(long, value_name = "DIR", value_parser = text_path())]
     pub data: Option<PathBuf>,
-    /// Where the state is kept: embedded, redis or memory
+    /// Which store keeps the register: embedded, redis or memory
     #[arg(long, value_enum, hide_possible_values = true)]
     pub store: Option<StoreKind>,
-    /// Where Redis is, as redis://127.0.0.1:6379/0 (or redis+sentinel://, redis+cluster://; over TLS rediss…); means --store redis
+    /// URL of Redis, such as redis://127.0.0.1:6379/0 (or redis+sentinel://, redis+cluster://; with TLS rediss…); implies
+    /// --store redis
     #[arg(long, value_name = "URL")]
     pub redis: Option<String>,
     /// Name of this node [default: the machine's]
@@ -52,51 +65,85 @@ pub struct ServeArgs {
     /// The secret that all nodes of a register share
     #[arg(long, value_name = "FILE", value_parser = text_path())]
     pub cluster_secret_file: Option<PathBuf>,
-    /// Networks to create if they are not there; those that are there stay as they are
+    /// File of networks to create; networks that exist already are left as they are
     #[arg(long, value_name = "FILE")]
     pub networks: Option<PathBuf>,
-    /// Listen beyond the loopback without authentication
+    /// Allow listening beyond the loopback, without authentication
     #[arg(long)]
     pub insecure_listen: bool,
-    /// Take a restored register for what it is, and choose addresses again
-    #[arg(long)]
-    pub accept_restored: bool,
-    /// Take what Redis holds now, also if it is another register, or none
-    #[arg(long)]
-    pub accept_new_store: bool,
-    /// Go on from what Redis holds, although changes that this server acknowledged are missing. It grants from the first moment: keep
-    /// the clients' way closed until what is in use was claimed
-    #[arg(long)]
-    pub accept_rollback: bool,
-    /// Go on without history that is damaged, if a snapshot has all that it led to; its files are kept beside the others. Nothing of
-    /// the state is given up
-    #[arg(long)]
-    pub give_up_history: bool,
-    /// Go on from the log without a snapshot that is damaged, if the log has all that led to it; the file is kept beside the others.
-    /// Nothing is given up of the state
-    #[arg(long)]
-    pub give_up_snapshot: bool,
+    /// What is said for this start alone.
+    #[command(flatten)]
+    pub once: Once,
 }
 
-/// A path that becomes a setting, of which all are text: the name of another directory would come of what is not.
+/// A parser for paths that become settings, which are text: converting any other path to text could name another directory.
 pub(super) fn text_path() -> impl TypedValueParser<Value = PathBuf> {
-    let not_text = |_| "must be UTF-8, as all settings are";
+    let not_text = |_| "must be UTF-8, as all settings must be";
     OsStringValueParser::new().try_map(move |path| path.into_string().map(PathBuf::from).map_err(not_text))
 }
 
-/// An address to listen on. The configuration says the same of its own, but a flag is of the command line.
+/// Checks an address to listen on. The configuration makes the same check, but an error in a flag is an error of the command
+/// line.
 fn listening(text: &str) -> Result<String, String> {
     match text.parse::<SocketAddr>() {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("must be an address and a port, as 127.0.0.1:7400".to_owned()),
+        Err(_) => Err("must be an address and a port, for example 127.0.0.1:7400".to_owned()),
     }
 }
 
 impl ServeArgs {
-    /// Refuses arguments that contradict each other: a register would be kept where nobody looks for it.
+    /// The flags as keys of the configuration.
+    pub fn flags(&self) -> Vec<(String, String)> {
+        let mut flags = Vec::new();
+        let mut set = |key: &str, value: String| flags.push((key.to_owned(), value));
+        if let Some(listen) = &self.listen {
+            set("server.listen", listen.clone());
+        }
+        if let Some(http) = &self.http {
+            set("server.http_listen", http.clone());
+        }
+        if let Some(node) = &self.node {
+            set("server.node", node.clone());
+        }
+        if let Some(listen) = &self.cluster_listen {
+            set("cluster.listen", listen.clone());
+        }
+        if let Some(address) = &self.advertise {
+            set("cluster.advertise", address.clone());
+        }
+        if let Some(file) = &self.cluster_secret_file {
+            set("cluster.secret_file", file.display().to_string());
+        }
+        if let Some(data) = &self.data {
+            set("store.directory", data.display().to_string());
+        }
+        if let Some(store) = self.store {
+            set(
+                "store.kind",
+                match store {
+                    StoreKind::Embedded => "embedded",
+                    StoreKind::Redis => "redis",
+                    StoreKind::Memory => "memory",
+                }
+                .to_owned(),
+            );
+        }
+        if let Some(url) = &self.redis {
+            set("store.redis", url.clone());
+            if self.store.is_none() {
+                set("store.kind", "redis".to_owned());
+            }
+        }
+        if self.insecure_listen {
+            set("server.insecure_listen", "true".to_owned());
+        }
+        flags
+    }
+
+    /// Refuses arguments that contradict each other: the register could be kept where nobody looks for it.
     ///
     /// # Errors
-    /// Which, and what to leave out.
+    /// The contradiction, and what to leave out.
     pub fn check(&self) -> Result<(), Failure> {
         let elsewhere = match self.store {
             Some(StoreKind::Embedded) => "embedded",

@@ -1,4 +1,4 @@
-//! One run of a command against a server: connects when it must, calls, asks people, prints.
+//! One run of a command against a server: connects when needed, calls, asks the user, and prints.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,14 +13,14 @@ use super::failure::{Failure, of_output};
 use super::output::{self, Style, words};
 use crate::client::{self, Client, ClientError, Trouble};
 
-/// What the global options say.
+/// The global options.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the server is, or several nodes, with commas between them.
+    /// The address of the server, or those of several nodes, separated by commas.
     pub server: String,
-    /// Somebody named it: it is not the plain address.
+    /// The address was given, so it is not the default.
     pub is_server_named: bool,
-    /// How long a call may take, with all that it tries.
+    /// How long a call may take, including all attempts.
     pub timeout: Duration,
     /// Do not ask.
     pub yes: bool,
@@ -28,22 +28,22 @@ pub struct Options {
     pub style: Style,
 }
 
-/// What a command works with.
+/// The client and options of a command.
 #[derive(Debug)]
 pub struct Session {
     /// The options.
     pub options: Options,
     client: Client,
-    /// How long the call that is under way may wait on the server's side, in seconds.
+    /// How long the current call may wait on the server's side, in seconds.
     waits: Arc<AtomicU64>,
     after_doubt: bool,
 }
 
-/// So long a command tries in silence before it says why.
+/// How long a command retries silently before it says why.
 const SILENT_TRIES: Duration = Duration::from_secs(2);
 
 impl Options {
-    /// A client of that server. It waits for no server that was never there, but for one that it lost.
+    /// A client for this server. It does not wait for a server that was never there, but for one that it lost.
     pub fn client(&self, trouble: Option<Trouble>) -> Client {
         self.client_with(client::Options { trouble, ..client::Options::default() })
     }
@@ -54,7 +54,7 @@ impl Options {
     }
 }
 
-/// Says once why a command takes so long. What a call is to wait on the server's side, in seconds, comes on top.
+/// Reports once why a command takes so long. The time that a call may wait on the server's side is added.
 fn patience(timeout: Duration, waits: Arc<AtomicU64>) -> Trouble {
     let first: Mutex<Option<Instant>> = Mutex::default();
     let said = AtomicBool::new(false);
@@ -68,21 +68,21 @@ fn patience(timeout: Duration, waits: Arc<AtomicU64>) -> Trouble {
     })
 }
 
-/// How long a call is tried again that may also wait for so many seconds on the server's side.
+/// How long a call is retried if it may also wait this many seconds on the server's side.
 fn how_long(timeout: Duration, waits: u64) -> String {
     let options = if waits > 0 { "`--timeout` and `--wait`" } else { "`--timeout`" };
     format!("for {} s at most ({options})", timeout.as_secs().saturating_add(waits))
 }
 
-/// How a command ended that did not fail. `Quiet` is a reader of stdout that hung up.
+/// The result of a command or a step. `Quiet` means that the reader of stdout hung up.
 pub type Done<T> = Result<T, Stop>;
 
-/// Why a command goes no further.
+/// Why a command stops.
 #[derive(Debug)]
 pub enum Stop {
     /// It failed.
     Failed(Box<Failure>),
-    /// Whoever read our output has had enough.
+    /// The reader of our output hung up.
     Quiet,
 }
 
@@ -93,7 +93,7 @@ impl From<Failure> for Stop {
 }
 
 impl Stop {
-    /// The same of what a file holds: then the command line was right.
+    /// The same for the content of a file: then the command line was right.
     pub fn of_file(self) -> Self {
         match self {
             Self::Failed(failure) => failure.of_file().into(),
@@ -116,13 +116,14 @@ impl Session {
         Self { options, client, waits, after_doubt: false }
     }
 
-    /// One that takes a refusal for what it is, though it may pass: who looks how a server is does not wait until it is well.
+    /// A session that does not retry after a refusal that may pass: a command that inspects the state of a server must not
+    /// wait until it is healthy.
     pub fn looking(options: Options) -> Self {
         let client = options.client_with(client::Options { asks_again: false, ..client::Options::default() });
         Self { options, client, waits: Arc::default(), after_doubt: false }
     }
 
-    /// The client: connected at the first call.
+    /// The client, which connects at its first call.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -136,17 +137,19 @@ impl Session {
         answered.map(|answered| answered.result)
     }
 
-    /// Is the last answer that of a repeat, so that what it says was there before may be the work of an earlier try?
+    /// Is the last answer that of a repeat? Then something that it reports as existing may be the work of an earlier
+    /// attempt.
     pub fn is_after_doubt(&self) -> bool {
         self.after_doubt
     }
 
-    /// What is not known of the last answer, to `method`, as it is that of a repeat; none where everything is.
+    /// What is unknown about the last answer, to `method`, because it answers a repeat; none if nothing is.
     pub fn doubts(&self, method: &str, params: &Map<String, Value>, result: &Value) -> Option<String> {
         if self.after_doubt { doubt::words(method, params, result) } else { None }
     }
 
-    /// Does this answer, the last one, say that what was to be made was there, although no earlier try of ours can have made it?
+    /// Does this answer, the last one, say that the object existed already, although no earlier attempt of ours can have
+    /// created it?
     pub fn found_made(&self, answer: &Value) -> bool {
         answer.get("created") == Some(&Value::Bool(false)) && !self.after_doubt
     }
@@ -170,17 +173,17 @@ impl Session {
         Ok(output::print(&text)?)
     }
 
-    /// Says something to a person, on stderr.
+    /// Prints a message to stderr.
     pub fn say(&self, said: &str) {
         words::say(said);
     }
 
-    /// Shows a table to a person, on stderr.
+    /// Prints a table to stderr.
     pub fn show(&self, table: &str) {
         words::show(table);
     }
 
-    /// Whether a person is there to be asked.
+    /// Whether there is a user to ask.
     pub fn can_ask(&self) -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
@@ -188,22 +191,20 @@ impl Session {
     /// Asks whether to go on; `asked` is what would be done, as a fragment.
     ///
     /// # Errors
-    /// Where the answer is no, or nobody is there to be asked.
+    /// The answer is no, or there is nobody to ask.
     pub fn confirm(&self, asked: &str) -> Done<()> {
         if self.options.yes {
             return Ok(());
         }
         if !self.can_ask() {
-            return Err(
-                Failure::not_confirmed(asked, "it takes something away, and nobody is there to be asked").into()
-            );
+            return Err(Failure::not_confirmed(asked, "it removes something, and there is nobody to ask").into());
         }
         let _ = write!(anstream::stderr(), "really {asked}? [y/N] ");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         match answer.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => Ok(()),
-            _ => Err(Failure::not_confirmed(asked, "nothing was changed, as the answer was not yes").into()),
+            _ => Err(Failure::not_confirmed(asked, "nothing was changed, because the answer was not yes").into()),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! `allod deployment commit` and `revert`: how a plan ends, and what moved with that.
+//! `allod deployment commit` and `revert`: end a plan, and show what moved.
 //!
-//! The protocol answers what was let go. What a commit hands from one instance to another, and what a revert makes current
-//! again, is seen only by looking at the deployment before and after. Before: `deployment`. The differences are in `moved`.
+//! The answer only lists what was released. What a commit hands from one instance to another, and what a revert makes
+//! current again, can only be seen by comparing the deployment before and after. Before: `deployment`. The differences are
+//! in `moved`.
 
 mod moved;
 
@@ -22,7 +23,7 @@ use crate::client::ClientError;
 use crate::core::plural::counted;
 use moved::Moved;
 
-/// Makes the call and tells what came of it.
+/// Makes the call and reports the result.
 pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
     let reverts = ask.method == "deployment.revert";
@@ -40,7 +41,7 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     let result = session.make(&ask).await?;
     let doubted = session.doubts(ask.method, &ask.params, &result);
     session.print(ask.method, &ask.params, &result)?;
-    // It is done, whatever a look at what moved comes to.
+    // The call is done, even if looking up what moved fails.
     let after = if dry_run || before.is_none() { Ok(Look::default()) } else { deployment(session, &ask).await };
     let after = match after {
         Ok(after) => {
@@ -56,7 +57,8 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     if let Some(why) = unseen.as_ref().filter(|_| !dry_run) {
         let name = shell(ask.text("deployment").unwrap_or_default());
         session.say(&format!(
-            "it is done; what moved is not known, as it could not be looked at: {why}; `allod deployment get {name}` shows what is \
+            "it is done; what moved is not known, because it could not be looked up: {why}; `allod deployment get {name}` shows \
+             what is \
              held now"
         ));
     }
@@ -79,21 +81,21 @@ pub async fn run(session: &mut Session, ask: Ask) -> Done<Exit> {
     } else if let Some(words) = doubted {
         session.say(&words);
     } else if moved.is_empty() && unseen.is_none() {
-        session.say(if reverts { "nothing was to be taken back" } else { "nothing was to be let go" });
+        session.say(if reverts { "nothing was to be taken back" } else { "nothing was to be released" });
     }
     Ok(Exit::Success)
 }
 
-/// What is seen of a deployment.
+/// The result of looking at a deployment.
 #[derive(Default)]
 struct Look {
-    /// As it stands; none where there is none, or it is not seen.
+    /// Its state; none if it does not exist, or cannot be seen.
     deployment: Option<Value>,
-    /// Why it is not seen.
+    /// Why it cannot be seen.
     unseen: Option<String>,
 }
 
-/// The deployment as it stands. Where the server does not show it, the call itself is told why, or goes well.
+/// The state of the deployment. If the server does not show it, the call itself either reports the reason or succeeds.
 async fn deployment(session: &mut Session, ask: &Ask) -> Done<Look> {
     let named = ask.params.get("deployment").map(|name| ("deployment".to_owned(), name.clone()));
     match session.try_call("deployment.get", named.into_iter().collect()).await {
@@ -104,7 +106,7 @@ async fn deployment(session: &mut Session, ask: &Ask) -> Done<Look> {
     }
 }
 
-/// A line for each instance that is named and holds nothing, neither before nor after: most likely another one is meant.
+/// A line for each named instance that holds nothing before and after: another one was probably meant.
 fn strangers(ask: &Ask, looks: [&Option<Value>; 2]) -> Vec<String> {
     if looks.iter().all(|look| look.is_none()) {
         return Vec::new();
@@ -123,14 +125,14 @@ fn strangers(ask: &Ask, looks: [&Option<Value>; 2]) -> Vec<String> {
         .collect()
 }
 
-/// What a revert makes current again, and what it takes back that an earlier commit of a part of the plan handed over.
+/// What a revert makes current again, and what it takes back from an earlier partial commit of the plan.
 async fn comes_back(session: &mut Session, ask: &Ask, before: &Option<Value>, would: &Value) -> Vec<Moved> {
     let Some(before) = before else { return Vec::new() };
     let (mut back, handed) = moved::by_revert(ask, before, would);
     if handed.is_empty() {
         return back;
     }
-    // Who had it is known to the history alone.
+    // Only the history knows who had these before.
     let members = [("scope", ask.params.get("deployment")), ("from", before.get("uncommitted_since"))];
     let params = members.into_iter().filter_map(|(member, value)| Some((member.to_owned(), value?.clone()))).collect();
     let mut pages = Pages::new(params);
@@ -144,14 +146,17 @@ async fn comes_back(session: &mut Session, ask: &Ask, before: &Option<Value>, wo
             Err(stop) => {
                 let why =
                     if let Stop::Failed(failure) = stop { format!(": {}", failure.reason) } else { String::new() };
-                session.say(&format!("what an earlier commit of a part of the plan handed over is not all shown, as the history does not tell{why}"));
+                session.say(&format!(
+                    "not everything is shown that an earlier partial commit of the plan handed over, because \
+                 history does not have it{why}"
+                ));
                 return back;
             }
         }
     }
 }
 
-/// Rows that are shown; the rest is counted.
+/// The most rows that are shown; the rest is counted.
 const ROWS_MAX: usize = 20;
 
 fn show(session: &Session, heading: &str, moved: &[Moved]) {
@@ -165,6 +170,6 @@ fn show(session: &Session, heading: &str, moved: &[Moved]) {
         session.say(&format!("… and {rest} more"));
     }
     if moved.iter().any(|one| one.undoes) {
-        session.say("so it undoes what an earlier commit of a part of the plan has done for those instances");
+        session.say("so it undoes what an earlier partial commit of the plan did for those instances");
     }
 }

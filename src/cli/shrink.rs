@@ -1,12 +1,13 @@
-//! What the pools of a subnet lose when its cidr changes: the server trims them, and people are to see it first. Pure.
+//! Computes what the pools of a subnet lose when its cidr changes: the server trims them, and the user should see it first.
+//! Pure.
 
 use serde_json::Value;
 
 use super::phrase::{range, text};
 use crate::core::address::Range;
 
-/// What goes with this change, a line each: pools of a subnet of the server of which less is left among `after`. In a
-/// file the pool that spans the subnet follows its cidr, so it is not told of unless `spanning` is.
+/// What this change takes away, a line each: pools of the server's subnet of which less is left in `after`. With a file, a
+/// pool that spans the subnet follows its cidr, so it is only reported if `spanning` is set.
 pub fn lost(there: &Value, after: &[Value], spanning: bool) -> Vec<String> {
     let untold = range(there, "cidr").filter(|_| !spanning);
     let pools = there.get("pools").and_then(Value::as_array).into_iter().flatten();
@@ -22,12 +23,12 @@ pub fn lost(there: &Value, after: &[Value], spanning: bool) -> Vec<String> {
     pools.filter_map(line).collect()
 }
 
-/// What the server makes of a pool when the cidr of its subnet changes, if it leaves anything.
+/// The pool that the server leaves when the cidr of its subnet changes; none if nothing is left.
 pub fn trimmed(pool: Range, from: Range, to: Range) -> Option<Range> {
     if pool == from { Some(to) } else { pool.intersection(to) }
 }
 
-/// A pool in words: its range, and what is not plain about it.
+/// A pool in words: its range, and members that differ from the defaults.
 pub fn pool_words(pool: &Value) -> String {
     let name = text(pool, "name").map_or_else(String::new, |name| format!(" `{name}`"));
     let kind = text(pool, "kind").filter(|&kind| kind != "dynamic");
@@ -36,7 +37,7 @@ pub fn pool_words(pool: &Value) -> String {
     format!("{}{name}{kind}{draining}", text(pool, "range").unwrap_or_default())
 }
 
-/// Is it the pool that this names? As the server reads it: what can be a range is one.
+/// Does `named` refer to this pool? As on the server, a text that can be a range is one.
 pub fn is_pool(pool: &Value, named: &str) -> bool {
     match named.parse::<Range>() {
         Ok(named) => range(pool, "range") == Some(named),

@@ -1,4 +1,5 @@
-//! `allod subnet|pool|reserved …`: the arguments of the space methods and the calls that they become.
+//! `allod subnet|pool|reserved …`: the arguments of the methods for subnets, pools and reserved ranges, and the calls that
+//! they become.
 
 use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
@@ -13,7 +14,7 @@ pub const POOL_KINDS: [&str; 2] = ["dynamic", "static"];
 #[derive(Debug, Subcommand)]
 pub enum SubnetCommand {
     /// Add a subnet to a network
-    // Networks are created, updated and deleted: those words do as well.
+    // Networks are created, updated and deleted: for subnets these words are accepted as well.
     #[command(alias = "create")]
     Add(Box<SubnetAdd>),
     /// Change a subnet: grow or shrink it, gateway, DNS, zones, draining
@@ -307,7 +308,7 @@ pub struct ReservedRemove {
 }
 
 impl SubnetCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Add(args) => subnet_add(&args),
@@ -347,12 +348,12 @@ fn subnet_add(args: &SubnetAdd) -> Ask {
     });
     let mut ask = Ask::new("subnet.add", &members);
     ask.params.extend(params_of(&args.configure));
-    // An empty list is not the same as none: none would make one pool that spans the subnet.
+    // An empty list differs from an absent one, which would create one pool that spans the subnet.
     if args.no_pools { ask.with("pools", json!([])) } else { ask }
 }
 
 impl PoolCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Add(args) => Ask::new("pool.add", &args),
@@ -366,7 +367,7 @@ impl PoolCommand {
 }
 
 impl ReservedCommand {
-    /// The call that it is.
+    /// The call for the command.
     pub fn ask(self) -> Ask {
         match self {
             Self::Add(args) => {
@@ -379,7 +380,7 @@ impl ReservedCommand {
     }
 }
 
-/// Reads one `--subnet` of `network create`: a cidr, then members between commas.
+/// Parses one `--subnet` of `network create`: a cidr, then members separated by commas.
 pub fn subnet_spec(text: &str) -> Result<Value, String> {
     let mut parts = text.split(',');
     let cidr = parts.next().unwrap_or_default();
@@ -410,7 +411,7 @@ pub fn subnet_spec(text: &str) -> Result<Value, String> {
             ("reserved", Some(value)) => push(&mut subnet["reserved"], json!({"range": value})),
             _ => {
                 return Err(format!(
-                    "`{part}` is no member of a subnet; write name=, gateway=, dns=, search=, zone=, pool=, \
+                    "`{part}` is not a member of a subnet; write name=, gateway=, dns=, search=, zone=, pool=, \
                      static-pool=, reserved=, or dhcp, draining, no-pools"
                 ));
             }

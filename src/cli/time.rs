@@ -1,4 +1,4 @@
-//! Times as people type them: RFC 3339, or so long ago.
+//! Times as people type them: RFC 3339, or a duration before now.
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 
@@ -11,17 +11,17 @@ const FORM: &str = "a time is written as 2026-03-01T09:12:44Z, or so long ago: 9
 /// A time that was typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Time {
-    /// This one.
+    /// This point in time.
     Then(Timestamp),
-    /// So long before the server's now.
+    /// This long before the server's current time.
     Ago(SignedDuration),
 }
 
-/// Reads a time: `2026-03-01T09:12:44Z`, with any offset; `now`; or a past one as `90m`, `-2h`, `2h ago`, `1 day 6 hours`.
+/// Parses a time: `2026-03-01T09:12:44Z`, with any offset; `now`; or a past one as `90m`, `-2h`, `2h ago`, `1 day 6 hours`.
 /// A day has 24 hours.
 ///
 /// # Errors
-/// How it is written.
+/// How a time is written.
 pub fn parse(text: &str) -> Result<Time, String> {
     if text == "now" {
         return Ok(Time::Ago(SignedDuration::ZERO));
@@ -31,21 +31,21 @@ pub fn parse(text: &str) -> Result<Time, String> {
     }
     let span: Span = text.parse().map_err(|_| FORM.to_owned())?;
     let ago = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| FORM.to_owned())?;
-    // What happened is behind us, with or without the sign.
+    // Only past times make sense, with or without the sign.
     Ok(Time::Ago(ago.abs()))
 }
 
-/// Reads a time with any offset and any digits of a second, and writes it as the protocol does.
+/// Parses a time with any offset and any digits of a second, and writes it in the form of the protocol.
 ///
 /// # Errors
-/// How it is written.
+/// How a time is written.
 pub fn written(text: &str) -> Result<String, String> {
     let time: Timestamp = text.parse().map_err(|_| "a time is written as 2026-03-01T09:12:44Z".to_owned())?;
     let millisecond = u64::try_from(time.as_millisecond()).map_err(|_| "there was no such time".to_owned())?;
     Ok(protocol_text(WallTime(millisecond)))
 }
 
-/// As the protocol writes it; none where it has no such time.
+/// The time in the form of the protocol; none if that cannot express it.
 pub fn protocol(time: Timestamp) -> Option<String> {
     u64::try_from(time.as_millisecond()).ok().map(|millisecond| protocol_text(WallTime(millisecond)))
 }
@@ -55,10 +55,10 @@ fn protocol_text(wall: WallTime) -> String {
 }
 
 impl Time {
-    /// The text of a time that has been: of one that is to come nobody knows what will be.
+    /// The text of a past time: nothing is known about the future.
     ///
     /// # Errors
-    /// It is to come; or as of [`Time::text`].
+    /// The time is in the future; or as of [`Time::text`].
     pub async fn past(self, session: &mut Session, asked: &str) -> Done<String> {
         let at = self.text(session).await?;
         if matches!(self, Self::Then(_)) {
@@ -71,10 +71,10 @@ impl Time {
         Ok(at)
     }
 
-    /// As the protocol writes it. So long ago is counted from the server's clock, which stamps what happens.
+    /// The time in the form of the protocol. A duration counts back from the server's clock, which also stamps the events.
     ///
     /// # Errors
-    /// The server does not tell its time, or there is no such one.
+    /// The server does not report its time, or the time is out of range.
     pub async fn text(self, session: &mut Session) -> Done<String> {
         let time = match self {
             Self::Then(time) => Some(time),
@@ -92,7 +92,7 @@ impl Time {
     }
 }
 
-/// So many seconds for a person: in the largest unit of which there are at least two.
+/// A duration for people, in the largest unit of which there are at least two.
 pub fn lasting(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3_600), ("min", 60)];
     let unit = units.into_iter().find(|(_, length)| seconds >= 2 * length);

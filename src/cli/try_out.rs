@@ -1,8 +1,8 @@
-//! `allod try`: a server with a first network, and what it says, in one command.
+//! `allod try`: a server with a first network, and a demonstration, in one command.
 //!
-//! Opens or reopens a data directory, serves it in this process, applies `config/first-network.toml`, takes one address
-//! of each family, asks again, draws the map, and goes on serving. What is shown is what went over the wire, to the
-//! byte: a connection of its own writes and reads the lines. A port that is taken is replaced by a free one.
+//! Opens or creates a data directory, serves it in this process, applies `config/first-network.toml`, takes one address of
+//! each family, asks again, draws the map, and goes on serving. The lines shown are exactly those on the wire: a connection
+//! of its own writes and reads them. If a port is taken, a free one is used instead.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,15 +21,15 @@ use super::session::{Done, Options, Session};
 use crate::client::request_line;
 use crate::serve::from_cli::{self, Ended};
 
-/// The network to try things on; shipped with the program, so that one file is enough.
+/// The network to try things on. It is included in the program, so that one file is enough.
 const FIRST_NETWORK: &str = include_str!("../../config/first-network.toml");
-/// How long an answer may take here, where the server is in this process.
+/// The longest wait for an answer; the server is in this process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// `allod try`.
 #[derive(Debug, Args)]
 pub struct Try {
-    /// Where the register is kept; made if it is not there
+    /// Data directory of the register; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = "allod-data")]
     data: PathBuf,
     /// Where to listen for JSON-RPC; another port if it is taken
@@ -40,7 +40,7 @@ pub struct Try {
     http: SocketAddr,
 }
 
-/// One connection on which lines are shown as they are sent and got.
+/// A connection that prints the lines it sends and receives.
 struct Shown {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -54,7 +54,7 @@ impl Shown {
         Ok(Self { reader: BufReader::new(stream.try_clone()?), stream, last_id: 0 })
     }
 
-    /// Sends a request and prints both lines. Answers the result, or null.
+    /// Sends a request and prints both lines. Returns the result, or null.
     fn exchange(&mut self, method: &str, params: &Value) -> Done<Value> {
         self.last_id += 1;
         let failed =
@@ -69,7 +69,7 @@ impl Shown {
     }
 }
 
-/// Serves, shows, and goes on serving until it is told to stop.
+/// Serves, demonstrates, and goes on serving until a signal to stop.
 pub fn run(args: &Try, options: Options) -> Done<Exit> {
     let (listen, http) = (free(args.listen), free(args.http));
     let running = from_cli::start_here(&args.data, listen, http).map_err(|problem| {
@@ -89,7 +89,7 @@ pub fn run(args: &Try, options: Options) -> Done<Exit> {
     session.say(&format!("register  {}", args.data.display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Listened for from here on: who is told how to stop it may do so at once.
+        // Signals are caught from here on: the user may stop the server as soon as the text says how.
         let stopped = stopped();
         show(&mut session, tcp).await?;
         next(&session, tcp, web);
@@ -105,11 +105,11 @@ pub fn run(args: &Try, options: Options) -> Done<Exit> {
     }
 }
 
-/// The address, or any free port of it where that one is taken.
+/// The address, or one with any free port if its port is taken.
 fn free(wanted: SocketAddr) -> SocketAddr {
     match TcpListener::bind(wanted) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => SocketAddr::new(wanted.ip(), 0),
-        // Another error is the server's to report.
+        // Any other error is reported by the server.
         Ok(_) | Err(_) => wanted,
     }
 }
@@ -124,10 +124,10 @@ async fn show(session: &mut Session, tcp: SocketAddr) -> Done<()> {
     let network = tables.first().map(|table| table.name.clone()).unwrap_or_default();
     let steps = diff::steps(&tables, &there, false).map_err(broken)?;
     if steps.is_empty() {
-        session.say("   it is there already, as the file says");
+        session.say("   it exists already, as in the file");
     } else if there.iter().any(|one| one["name"] == network) {
-        // Whoever tried something on it is to find it so.
-        session.say("   it is there already, and differs from the file; it stays as it was changed");
+        // The user's own changes to the network must stay.
+        session.say("   it exists already, and differs from the file; it is left as it is");
     } else {
         for step in steps {
             step.words.iter().for_each(|line| session.say(&format!("   {line}")));
@@ -157,7 +157,7 @@ async fn show(session: &mut Session, tcp: SocketAddr) -> Done<()> {
     Ok(())
 }
 
-/// What to type next, in another terminal.
+/// Commands to type next, in another terminal.
 fn next(session: &Session, tcp: SocketAddr, web: SocketAddr) {
     session.say("\nNext, in another terminal:");
     if tcp.to_string() != "127.0.0.1:7400" {
@@ -171,13 +171,13 @@ fn next(session: &Session, tcp: SocketAddr, web: SocketAddr) {
         "allod network usage lan".to_owned(),
         format!("curl -s http://{web}/rpc -d {}", shell(&request.to_string())),
     ] {
-        // Never broken into lines: what is copied is to be one command.
+        // Never wrapped, because each line must be copied as one command.
         session.show(&format!("  {line}"));
     }
     session.say("\nServing until Ctrl-C. `allod try` opens the same register again.");
 }
 
-/// Until somebody asks to stop. Signals are caught from the call on, not from the first poll.
+/// Waits for a signal to stop. Signals are caught from the call on, not only from the first poll.
 fn stopped() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
@@ -189,7 +189,7 @@ fn stopped() -> impl Future<Output = ()> {
                     _ = terminate.recv() => {}
                 }
             }
-            // Without signals the process is ended from outside, and the store is made for that.
+            // Without signals the process is killed, which the store survives.
             _ => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! What is said of a command line that is wrong, where clap knows less than we do.
+//! Messages about a wrong command line, where we know more than clap does.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::quote;
 
-/// `help` where a command is wanted asks for the help of those around it: `allod help network`, `allod network help`.
+/// `help` in place of a command asks for the help of its parent: `allod help network`, `allod network help`.
 pub(super) fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsString>> {
     let at = arguments.iter().position(|argument| argument == "help")?;
     let named = error.get(ContextKind::InvalidSubcommand)?;
@@ -15,8 +15,8 @@ pub(super) fn help_asked(arguments: &[OsString], error: &clap::Error) -> Option<
     is_help.then(|| rest.chain([OsString::from("--help")]).collect())
 }
 
-/// A wrong command line with the usage that the help of its command shows. Clap's own has what was typed, or guessed at, among
-/// what must be: as if `--server` had to be given.
+/// Replaces clap's usage by that of the command's help. Clap's own lists every option that was typed, or guessed at, as
+/// required, for example `--server`.
 pub(super) fn with_usage_of_help(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     if let Some(joint) = missing_value(&error, arguments) {
         suggest_joint(&mut error, &joint);
@@ -25,7 +25,7 @@ pub(super) fn with_usage_of_help(mut error: clap::Error, arguments: &[OsString])
     let mut root = super::command();
     root.build();
     let mut command = &mut root;
-    // Behind `Usage: allod` stand the names of commands, as far as it goes down.
+    // The names of commands follow `Usage: allod`, as deep as the command goes.
     for name in usage.split_whitespace().skip(2) {
         if command.find_subcommand(name).is_none() {
             break;
@@ -40,11 +40,11 @@ pub(super) fn with_usage_of_help(mut error: clap::Error, arguments: &[OsString])
 }
 
 fn suggest_joint(error: &mut clap::Error, joint: &str) {
-    let tip = format!("a value that begins with `-` is written behind `=`: `{joint}`");
+    let tip = format!("write a value that begins with `-` after `=`: `{joint}`");
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
 }
 
-/// The option with its value, where no value was found, as what stands behind it is an option as well.
+/// The option with its value, if clap found no value because it looks like an option.
 fn missing_value(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let is_missing = error.kind() == ErrorKind::InvalidValue
         && error.get(ContextKind::InvalidValue).is_none_or(|value| value.to_string().is_empty());
@@ -56,7 +56,7 @@ fn missing_value(error: &clap::Error, arguments: &[OsString]) -> Option<String> 
     })
 }
 
-/// The option with its value, where that was taken for an option itself.
+/// The option with its value, if clap took the value for an unknown option.
 fn joint_value(error: &clap::Error, command: &clap::Command, arguments: &[OsString]) -> Option<String> {
     let taken = error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument)?.to_string();
     let takes_value = |name: &str| {
@@ -65,7 +65,7 @@ fn joint_value(error: &clap::Error, command: &clap::Command, arguments: &[OsStri
     };
     arguments.windows(2).find_map(|pair| {
         let (option, value) = (pair[0].to_str()?, pair[1].to_str()?);
-        // Of `-dash` it is `-d` that is unknown.
+        // For `-dash`, clap reports `-d` as unknown.
         let is_it = value.starts_with(&taken) && takes_value(option.strip_prefix("--")?);
         is_it.then(|| quote::option(option, value))
     })

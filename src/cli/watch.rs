@@ -1,7 +1,8 @@
 //! `allod watch`: events as they happen, a line each, or a command for each.
 //!
-//! The library's watch keeps the order and loses nothing over lost connections; this prints, and knows up to which event
-//! everything is done. However it ends, the next `allod watch --since` begins with what is not.
+//! The library's watch keeps the order and loses nothing when connections are lost. This module prints events or runs
+//! commands, and remembers up to which event everything is done. However a watch ends, the next `allod watch --since` begins
+//! with the first event that is not done.
 
 mod hook;
 mod line;
@@ -26,7 +27,7 @@ use super::session::{Done, Session, Stop};
 use crate::client::{Client, ClientError, Told, Trouble, Watch as Events};
 use hook::Hook;
 
-/// How often it is looked whether anybody still reads what is printed.
+/// How often the watch checks whether its output still has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// `allod watch`.
@@ -42,14 +43,14 @@ pub struct Watch {
     /// Of holdings in this scope only
     #[arg(long)]
     scope: Option<String>,
-    /// Behind this cursor, of an event or a list; otherwise from now on
+    /// After this cursor, of an event or a list; otherwise from now on
     #[arg(long, value_name = "CURSOR")]
     since: Option<String>,
-    /// End after so many events
+    /// End after this many events
     #[arg(long, value_name = "COUNT")]
     #[serde(skip)]
     count: Option<u64>,
-    /// Run this by `sh -c` for each event, one after the other
+    /// Run this with `sh -c` for each event, one after the other
     #[arg(long, value_name = "CMD")]
     #[serde(skip)]
     exec: Option<String>,
@@ -78,13 +79,14 @@ EVENT_NETWORK_ID, EVENT_SCOPE, EVENT_OWNER, EVENT_SLOT, EVENT_CLAIMANT,
 EVENT_GENERATION, EVENT_KIND, EVENT_BY, EVENT_REASON; and Ganeti's variables of
 the address: IP_COUNT, IP_0, PREFIX_LENGTH_0, INTERFACE_0, NETWORK_NAME_0,
 NETWORK_SUBNET_0, NETWORK_GATEWAY_0, NETWORK_DHCP_0, NETWORK_DNS_0, MAC_0, each
-behind --prefix (as INSTANCE_NIC0_). Values of the subnet are those of now.
-Of an event of a network they are NETWORK_NAME, NETWORK_SUBNET_0, ….
+prefixed with --prefix (as INSTANCE_NIC0_). The values of the subnet are the
+current ones. For an event of a network there are NETWORK_NAME,
+NETWORK_SUBNET_0, ….
 
-An event whose command was ended with it is told again by --since: a command
-must bear to be run twice for one event.";
+If `watch` ends while a command runs, --since tells that event again: a command
+must tolerate being run twice for one event.";
 
-/// Watches until it is told to end, nobody reads any more, or a command fails.
+/// Watches until it is asked to end, the reader hangs up, or a command fails.
 pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
     let params = params_of(args);
     let troubled = Arc::new(AtomicBool::new(false));
@@ -97,7 +99,7 @@ pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
     };
     let mut teller = Teller::new(session, args, client)?;
     let mut watch = begun.with_bookmarks();
-    // Up to here everything is printed, or its command has succeeded.
+    // Everything up to this cursor is printed, or its command has succeeded.
     let mut done = watch.cursor().to_owned();
     let mut network = params.get("network").map(text_of);
     let mut left = args.count.unwrap_or(u64::MAX);
@@ -135,7 +137,8 @@ pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
     finish(session, (&params, network), &watch, &done, ended)
 }
 
-/// What the next watch calls the network of this one: by its name while it has it, then by its id, as another one may have it.
+/// How the next watch names this network: by its name while it has it, then by its id, because the name may belong to
+/// another network.
 fn still_called(network: String, event: &Value) -> String {
     let text = |name: &str| event.get(name).and_then(Value::as_str);
     match (text("network"), text("network_id")) {
@@ -177,11 +180,11 @@ fn shown(params: &Map<String, Value>) -> Value {
     Value::Object(params.clone())
 }
 
-/// Says once that the server is lost, until somebody notes that it is back.
+/// Says once that the server is lost, until the caller notes that it is back.
 fn told_once(troubled: &Arc<AtomicBool>) -> Trouble {
     let (troubled, connected) = (Arc::clone(troubled), AtomicBool::new(false));
     Trouble::told_to(move |error| {
-        // That the first connection cannot be made is the command's failure, and said so.
+        // A failure of the first connection is the command's own failure, which is reported as such.
         let is_first = matches!(error, ClientError::Connect { .. }) && !connected.load(Ordering::Relaxed);
         connected.store(!is_first, Ordering::Relaxed);
         if !is_first && !troubled.swap(true, Ordering::Relaxed) {
@@ -190,7 +193,7 @@ fn told_once(troubled: &Arc<AtomicBool>) -> Trouble {
     })
 }
 
-/// What ends a watch from outside: Ctrl-C, SIGTERM, or that nobody reads stdout any more.
+/// What ends a watch from outside: Ctrl-C, SIGTERM, or a reader of stdout that hung up.
 struct Ends {
     interrupt: Signal,
     terminate: Signal,
@@ -205,7 +208,7 @@ impl Ends {
         Ok(Self { interrupt, terminate, look })
     }
 
-    /// Waits until one of them happens. Given up, nothing is lost.
+    /// Waits until one of these happens. Safe to cancel.
     async fn asked(&mut self) {
         loop {
             tokio::select! {
@@ -221,22 +224,22 @@ impl Ends {
     }
 }
 
-/// Has whoever read our stdout hung up?
+/// Has the reader of our stdout hung up?
 fn is_closed() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdout = std::io::stdout();
     let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // What cannot be asked about, as a file, is never closed by somebody else.
+    // A file is not closed by its reader, and poll reports no hang-up for it.
     poll(&mut asked, Some(&at_once)).is_ok() && asked[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// Is an event done with?
+/// Whether an event is done.
 enum Handled {
     Yes,
-    /// It is, and this is to end.
+    /// It is done, and the watch should end.
     Last,
-    /// This was to end before it was.
+    /// The watch should end before the event is done.
     NotYet,
 }
 

@@ -1,5 +1,5 @@
-//! `allod who ADDRESS`: who holds it, since when, by whom; or why nobody does; and what to type next. With `--at TIME` the
-//! same of a time that is past, out of the history (`then`). Why nobody holds it is in `nobody`.
+//! `allod who ADDRESS`: who holds an address, since when, and who granted it; or why nobody holds it; and what to type next.
+//! With `--at TIME` the same for a past time, from the history (`then`). The reasons why nobody holds it are in `nobody`.
 
 mod nobody;
 mod then;
@@ -24,7 +24,7 @@ use super::time::{self, Time};
 pub struct Who {
     /// The address, or a block: ADDRESS/LEN
     address: String,
-    /// Who held it then (2026-03-01T09:12:44Z, or so long ago: 2h)
+    /// Who held it at that time (2026-03-01T09:12:44Z, or how long ago: 2h)
     #[arg(long, value_name = "TIME", value_parser = time::parse, allow_hyphen_values = true)]
     at: Option<Time>,
 }
@@ -65,7 +65,7 @@ pub async fn run(session: &mut Session, args: &Who) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// A failure of `ip.find`, with the help of the command that was typed.
+/// A failure of `ip.find`, with a hint about the command that was typed.
 fn of_who(stop: Stop) -> Stop {
     match stop {
         Stop::Failed(mut failure) => {
@@ -76,8 +76,7 @@ fn of_who(stop: Stop) -> Stop {
     }
 }
 
-/// Puts the id of its network in the place of its name where the network is deleted and remembered: by its name nobody finds
-/// that any more.
+/// Replaces the name of a network by its id if the network is deleted and remembered: its name no longer leads to it.
 fn name_by_id(found: &mut Value, deleted: &Value) {
     if let Some(held) = found.get_mut("reservation")
         && let (Some(name), Some(id)) = (held.get("network").cloned(), held.get("network_id").cloned())
@@ -89,8 +88,8 @@ fn name_by_id(found: &mut Value, deleted: &Value) {
     }
 }
 
-/// The network in which nobody holds it, and whether that is deleted and remembered: such a one may have left its name to
-/// another. Without it the answer is shorter, and good all the same.
+/// The network of an address that nobody holds, and whether it is deleted and remembered: then its name may belong to
+/// another network. Without it the answer is only shorter.
 async fn network_of(session: &mut Session, address: &str, found: &Value) -> Option<(Value, bool)> {
     let name = found.get("network").filter(|_| found.get("reservation").is_none())?;
     let named = session.call("network.get", json!({"network": name})).await;
@@ -104,8 +103,8 @@ async fn network_of(session: &mut Session, address: &str, found: &Value) -> Opti
     deleted.into_iter().find(is).map(|network| (network, true))
 }
 
-/// The event that granted what is held, or that ended what was held last. The history may not go back so far, or may
-/// not be ours to read: the rest of the answer is good without it.
+/// The event that granted the reservation, or the last event if nobody holds the address. The history may not reach back so
+/// far, or may not be readable for us; the rest of the answer does not need it.
 async fn granted_by(session: &mut Session, address: &str, found: &Value) -> Option<Value> {
     let network = found.get("network").or_else(|| found.get("reservation")?.get("network"))?;
     let params = Map::from_iter([("network".to_owned(), network.clone()), ("address".to_owned(), address.into())]);
@@ -181,7 +180,7 @@ fn describe(found: &Value, place: Option<&Place<'_>>, event: Option<&Value>) -> 
     ])
 }
 
-/// Why an address in this state has no holder, where nothing is known of its network.
+/// Why an address in this state has no holder, if nothing is known about its network.
 fn reason(state: &str) -> &'static str {
     match state {
         "free" => "nobody holds it",
@@ -216,13 +215,13 @@ fn next(address: &str, found: &Value, place: Option<&Place<'_>>) -> String {
     format!("`allod ip release {network} {first} {owner}` gives it back{restores}")
 }
 
-/// The next command where nobody holds it and nothing but its state says more.
+/// The next command if nobody holds the address and only its state is known.
 fn advice(state: &str, network: &str, address: &str) -> String {
     match state {
         "free" => format!("`allod ip claim {network} {address} --owner OWNER` takes it"),
-        "cooling" => format!("`allod ip claim {network} {address} --owner OWNER` takes it all the same"),
+        "cooling" => format!("`allod ip claim {network} {address} --owner OWNER` takes it nevertheless"),
         "declined" => format!(
-            "`allod ip claim {network} {address} --owner OWNER --force` takes it all the same and ends that, `allod history \
+            "`allod ip claim {network} {address} --owner OWNER --force` takes it nevertheless and ends that, `allod history \
              {address}` shows who declined it"
         ),
         "reserved" | "unusable" => {

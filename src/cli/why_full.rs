@@ -18,10 +18,10 @@ use super::stops;
 use crate::core::plural::{counted, counted_were};
 pub use named::Named;
 
-/// Scopes that are shown.
+/// The most scopes that are shown.
 const SCOPES_MAX: usize = 10;
 
-/// Asks for counts, configuration and scopes of a network, and explains them.
+/// Fetches counts, configuration and scopes of a network, and explains them.
 pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
     let named = json!({"network": network});
     let counts = session.call("network.usage", named.clone()).await?;
@@ -49,7 +49,10 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
     let found = found.map_err(|error| Failure::of_method("network.get", &named, &error))?;
     let advice = match (stopped(session, &named["network"]).await, found) {
         (Some(why), _) => vec![why],
-        (None, Named::Open(name)) => open(session, &name, &counts, &config, &top).await,
+        (None, Named::Open(name)) => {
+            let contested = contested(session, network).await;
+            contested.into_iter().chain(open(session, &name, &counts, &config, &top).await).collect()
+        }
         (None, Named::Closed { id, name }) => closed(&id, &name, &counts, &top),
     };
     let advice: Vec<String> = advice.iter().map(|line| wrapped(line, 78, 2)).collect();
@@ -57,7 +60,7 @@ pub async fn run(session: &mut Session, network: &str) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// Why nothing is granted whatever is free, where the network is stopped and shows what it has in memory.
+/// Why nothing is granted even if addresses are free, if the network is stopped and shows what it has in memory.
 async fn stopped(session: &mut Session, network: &Value) -> Option<String> {
     let refused = stops::refused(session.try_call(stops::METHOD, stops::params(network)).await)?;
     let what = "nothing is granted in it, whatever is free";
@@ -68,7 +71,26 @@ async fn stopped(session: &mut Session, network: &Value) -> Option<String> {
     ))
 }
 
-/// The advice, and what only the server can tell beside the counts: when something comes free, and which blocks fit.
+/// Why nothing new is granted, whatever is free, if addresses of the network have two claims since a failover.
+async fn contested(session: &mut Session, network: &str) -> Option<String> {
+    let found = session.try_call("cluster.conflicts", named(network)).await.ok()?;
+    contested_words(network, list(&found, "conflicts").count())
+}
+
+fn contested_words(network: &str, count: usize) -> Option<String> {
+    let (named, are) = (shell(network), if count == 1 { "is" } else { "are" });
+    let count = (count > 0).then(|| counted(count, "conflict"))?;
+    Some(format!(
+        "nothing new is granted in it, whatever is free, until {count} of a failover {are} decided: `allod cluster conflicts {named}` \
+         lists both claims, and `allod cluster accept {named} ADDRESS` gives up the late one (first see that it is not in use)"
+    ))
+}
+
+fn named(network: &str) -> serde_json::Map<String, Value> {
+    serde_json::Map::from_iter([("network".to_owned(), network.into())])
+}
+
+/// The advice, together with facts that the counts do not contain: when an address becomes free, and which blocks fit.
 async fn open(session: &mut Session, name: &str, counts: &Value, config: &Value, scopes: &[Value]) -> Vec<String> {
     let mut advice = advice(name, counts, config, scopes);
     if let Some(words) = next_free(session, name, counts, config).await {
@@ -84,9 +106,10 @@ async fn open(session: &mut Session, name: &str, counts: &Value, config: &Value,
     advice
 }
 
-/// What is left to do with a network that was deleted: nothing is granted there, whatever is free, and nothing makes more room.
+/// The advice for a network that was deleted: nothing is granted there even if addresses are free, and nothing makes more
+/// room.
 fn closed(id: &str, name: &str, counts: &Value, scopes: &[Value]) -> Vec<String> {
-    // It takes no change, so that nothing that is reserved or cools can be freed in it.
+    // It accepts no changes, so reserved and cooling addresses cannot be freed.
     let whole = json!({"held": counts.get("held"), "obsolete": counts.get("obsolete")});
     let mut lines = vec![format!(
         "network `{name}` was deleted, and is remembered for what it holds: nothing is granted there; what is held:"
@@ -99,11 +122,12 @@ fn closed(id: &str, name: &str, counts: &Value, scopes: &[Value]) -> Vec<String>
     lines
 }
 
-/// Pools that are asked about one by one.
+/// The most pools that are queried one by one.
 const POOLS_MAX: usize = 8;
 
-/// When an address comes free by itself where none is, as the server says to whoever asks for one. Of a family in which no pool
-/// has room it is asked once; else of each full pool, as whoever names one may have to wait. None where no pool is full.
+/// When an address becomes free by itself, according to the server's refusal of an allocation. If no pool of a family has
+/// room, one query is enough; otherwise each full pool is queried, because an allocation may name it. None if no pool is
+/// full.
 async fn next_free(session: &mut Session, network: &str, counts: &Value, config: &Value) -> Option<String> {
     let yields = yields(config);
     let full = full(counts, yields);
@@ -124,7 +148,7 @@ async fn next_free(session: &mut Session, network: &str, counts: &Value, config:
         (asked["network"], asked["owner"], asked["dry_run"]) = (json!(network), json!("why-full"), json!(true));
         let answer = session.try_call("ip.allocate", asked.as_object().cloned().unwrap_or_default()).await;
         let at = answer.err().and_then(|error| error.rpc()?.data.get("next_free_at").map(text_of));
-        // Times are written alike, so that the earlier one is the smaller text.
+        // All times have the same form, so the earlier one is the smaller text.
         earliest = [earliest, at].into_iter().flatten().min();
     }
     match (earliest, left_out) {
@@ -143,7 +167,8 @@ async fn next_free(session: &mut Session, network: &str, counts: &Value, config:
     }
 }
 
-/// The largest block that fits into each pool that is not full. A network too large to be told run by run says nothing of it.
+/// The largest block that fits into each pool with free addresses. If the map of a pool is too large for the server, it is
+/// left out.
 async fn free_blocks(session: &mut Session, network: &str, counts: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let with_room: Vec<&Value> = dynamic(counts).into_iter().filter(|pool| number(pool, "free") > 0).collect();
@@ -168,24 +193,24 @@ fn of_family(pool: &Value, family: u8) -> bool {
     text(pool, "range").contains(':') == (family == 6)
 }
 
-/// Pools from which allocations draw.
+/// The pools that allocations draw from.
 fn dynamic(counts: &Value) -> Vec<&Value> {
     let dynamic = |pool: &&Value| pool.get("kind").and_then(Value::as_str) != Some("static");
     list(counts, "subnets").flat_map(|subnet| list(subnet, "pools")).filter(dynamic).collect()
 }
 
-/// Those of them that have no room.
+/// Those of them without room.
 fn full(counts: &Value, yields: bool) -> Vec<&Value> {
     dynamic(counts).into_iter().filter(|pool| room(pool, yields) == 0).collect()
 }
 
-/// Addresses of a pool that can be granted: where cooling ones yield, they are room as well.
+/// The addresses of a pool that can be granted; if cooling addresses yield, they count as well.
 fn room(pool: &Value, yields: bool) -> u128 {
     let cooling = if yields { number(pool, "cooling") } else { 0 };
     number(pool, "free").saturating_add(cooling)
 }
 
-/// Are cooling addresses of this network granted once nothing else is free?
+/// Does the network grant cooling addresses when nothing else is free?
 fn yields(config: &Value) -> bool {
     config.get("cooldown_yields") == Some(&Value::Bool(true))
 }
@@ -200,9 +225,8 @@ fn scope_table(scopes: &[Value]) -> Table {
     table
 }
 
-/// One line for each thing that takes space, the largest first, each with the command that frees it; what makes room
-/// comes last. Where pools are full, only these are counted: an IPv6 subnet always has room, which helps nobody who
-/// wants IPv4.
+/// A line for each thing that takes space, the largest first, with the command that frees it; ways to make room come last.
+/// If pools are full, only these are counted: an IPv6 subnet always has room, which does not help a client that needs IPv4.
 pub fn advice(network: &str, counts: &Value, config: &Value, scopes: &[Value]) -> Vec<String> {
     let named = shell(network);
     let yields = yields(config);
@@ -238,7 +262,7 @@ fn part_lines(parts: Vec<(u128, String)>) -> impl Iterator<Item = String> {
     parts.into_iter().map(|(count, what)| format!("- {} {what}", grouped(&count.to_string())))
 }
 
-/// What takes space in `counted`, the largest first, with what frees it. What cools and yields takes none.
+/// What takes space in `counted`, the largest first, with the command that frees it. Cooling addresses that yield take none.
 fn parts(named: &str, counted: &[&Value], scopes: &[Value], has_reserved: bool, yields: bool) -> Vec<(u128, String)> {
     let count = |name: &str| counted.iter().fold(0u128, |sum, of| sum.saturating_add(number(of, name)));
     let top = scopes.first().map_or_else(|| "default".to_owned(), |scope| shell(&text(scope, "scope")));
@@ -259,7 +283,7 @@ fn parts(named: &str, counted: &[&Value], scopes: &[Value], has_reserved: bool, 
         (
             count("declined"),
             format!(
-                "declined, as somebody else answers there: `allod history --network {named}` shows which; they come \
+                "declined, because somebody else answers there: `allod history --network {named}` shows which; they come \
                  back by themselves"
             ),
         ),
@@ -268,7 +292,7 @@ fn parts(named: &str, counted: &[&Value], scopes: &[Value], has_reserved: bool, 
             format!("reserved, unusable or draining: `allod network get {named}` shows which{unreserve}"),
         ),
     ];
-    // Held as well, so it is told beside the sum: whoever has no machine behind it is the first to look at.
+    // These are held as well, so they are shown in addition to that sum: holders without a machine should be checked first.
     let unbound = scopes.iter().fold(0u128, |sum, scope| sum.saturating_add(number(scope, "unbound")));
     let all = format!("held without a claimant, in all pools: `allod ip list --network {named} --bound false`");
     parts.push((unbound, all));
@@ -285,7 +309,7 @@ fn text(of: &Value, name: &str) -> String {
     of.get(name).map(text_of).unwrap_or_default()
 }
 
-/// What of a subnet is draining, with the command that ends it.
+/// What is draining in a subnet, with the command that ends it.
 fn draining(named: &str, subnet: &Value) -> Vec<String> {
     let is = |of: &Value| of.get("draining") == Some(&Value::Bool(true));
     let line = |what: &str, which: String| {
@@ -303,6 +327,28 @@ fn draining(named: &str, subnet: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::fake;
+
+    /// Whatever is free: the counts do not show it.
+    #[tokio::test]
+    async fn a_network_with_conflicts_is_said_to_grant_nothing_new() {
+        let words = async |count: usize| {
+            let mut session = fake::session_with(move |method, params| {
+                assert_eq!((method, params), ("cluster.conflicts", &json!({"network": "lan"})));
+                json!({"conflicts": vec![json!({"address": "10.0.0.2"}); count]})
+            })
+            .await;
+            contested(&mut session, "lan").await
+        };
+        assert_eq!(words(0).await, None);
+        assert!(words(1).await.unwrap().contains(" until 1 conflict of a failover is decided: "));
+        let said = words(2).await.unwrap();
+        assert!(said.starts_with("nothing new is granted in it, whatever is free, until 2 conflicts"), "{said}");
+        assert!(
+            said.contains("`allod cluster conflicts lan`") && said.contains("`allod cluster accept lan ADDRESS`"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn only_what_is_reserved_can_be_freed_by_ending_that() {

@@ -1,4 +1,4 @@
-//! Which optional wishes of an `ip.acquire` got nothing: its answer leaves them out. Pure.
+//! Finds the optional wishes of an `ip.acquire` that got nothing: its answer leaves them out. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use super::args::Ask;
 use super::output::{list, text_of};
 use crate::core::plural::counted;
 
-/// A line about them; none where each got an address.
+/// A line about these wishes; none if each got an address.
 pub fn left_out(ask: &Ask, result: &Value) -> Option<String> {
     let wishes: Vec<&Value> = ask.params.get("ips").and_then(Value::as_array).into_iter().flatten().collect();
     let missing = wishes.len().saturating_sub(list(result, "reservations").count());
-    // No other wish is ever left out.
+    // Only optional wishes are ever left out.
     let count = missing.min(wishes.iter().filter(|wish| is_optional(wish)).count());
     if count == 0 {
         return None;
@@ -29,7 +29,8 @@ fn is_optional(wish: &Value) -> bool {
     wish.get("optional") == Some(&Value::Bool(true))
 }
 
-/// Answers come in the order asked: an optional wish is left out where the next one is of another slot or network.
+/// The answer has the order of the wishes, so an optional wish was left out if the next reservation is of another slot or
+/// network.
 fn unmet<'a>(ask: &'a Ask, wishes: &[&'a Value], result: &Value) -> Vec<&'a Value> {
     let mut reservations = list(result, "reservations").peekable();
     let mut places = BTreeMap::<&str, usize>::new();
@@ -52,7 +53,7 @@ fn unmet<'a>(ask: &'a Ask, wishes: &[&'a Value], result: &Value) -> Vec<&'a Valu
     unmet
 }
 
-/// A wish as `--ip` takes it.
+/// A wish in the form of `--ip`.
 fn typed(wish: &Value) -> String {
     let nothing = Map::new();
     let members = wish.as_object().unwrap_or(&nothing);
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(said(params.clone(), &[("lan", "nic0"), ("lan", "x")]).as_deref(), Some(dmz));
         let both = said(params.clone(), &[("lan", "nic0")]).unwrap();
         assert!(both.ends_with("`--ip 10.0.0.5,slot=x,optional`, which were optional"), "{both}");
-        // Where they cannot be told apart they are counted.
+        // If they cannot be distinguished, they are only counted.
         let counted = said(params, &[("other", "0"), ("lan", "x")]);
         assert_eq!(counted.as_deref(), Some("1 optional wish found no room and got nothing"));
     }

@@ -1,4 +1,4 @@
-//! One call as the client keeps it until it is answered: what is sent, and what must be known to send it again.
+//! One call as the client keeps it until it is answered: the request, and what decides whether it may be sent again.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::safety::{self, Repeat};
 use super::{ClientError, RpcError, backoff, request_line};
 use crate::wire::{ErrorKind, Method, Span};
 
-/// What a call may touch, which decides its place in the order.
+/// What a call may touch. This decides its place in the order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Touches {
-    /// This network, as it was named.
+    /// This network, as the caller named it.
     Network(String),
-    /// Several, or all.
+    /// Several networks, or all.
     All,
-    /// None: its place does not matter.
+    /// No network: its place does not matter.
     Nothing,
 }
 
@@ -38,7 +38,7 @@ impl Touches {
         }
     }
 
-    /// Under what name a route is remembered: none for what always goes home.
+    /// The name under which a route is remembered; `None` for calls that always go home.
     pub(super) fn route(&self) -> Option<&str> {
         match self {
             Self::Network(name) => Some(name),
@@ -55,39 +55,39 @@ pub(super) struct Asked {
     /// The request with its line end. The number of the call is its id on every connection.
     pub line: Vec<u8>,
     pub touches: Touches,
-    /// It may wait on the server's side, and stands in nobody's way there.
+    /// Whether it may wait at the server, where it is in no other call's way.
     pub waits: bool,
-    /// Params of a call that waits, which waits less when it is sent late; else none.
+    /// The params of a call that waits, because it must wait less if it is sent late; empty for other calls.
     params: Map<String, Value>,
-    /// The caller said until when it may begin: refused for that, it is not asked again.
+    /// Whether the caller set a deadline. If the call is refused because of that, it is not repeated.
     has_deadline: bool,
     may_be_repeated: bool,
-    /// It may change something.
+    /// Whether it may change something.
     changes: bool,
     refusal_is_ambiguous: bool,
     look: &'static str,
 }
 
-/// What is to be done after a refusal.
+/// What to do after an error.
 #[derive(Debug, PartialEq)]
 pub(super) enum Next {
-    /// It is the answer.
+    /// The error is the answer.
     Deliver,
-    /// It was certainly not carried out, and may be after a while.
+    /// The call was certainly not carried out, and may be sent again after this time.
     Later(Duration),
-    /// Another node serves it, there if it is known where.
+    /// Another node serves it, at this address if that is known.
     Elsewhere(Option<String>),
-    /// It may have been carried out, and may be repeated after a while.
+    /// The call may have been carried out, and may be repeated after this time.
     Repeat(Duration),
-    /// It may have been carried out, and must not be repeated.
+    /// The call may have been carried out, and must not be repeated.
     Unknown,
 }
 
 impl Asked {
-    /// A call of this number.
+    /// Prepares a call with this number.
     ///
     /// # Errors
-    /// What no client makes, or no JSON can say.
+    /// If clients do not offer the method, or the params cannot be written as JSON.
     pub(super) fn new(number: u64, method: &str, params: &Map<String, Value>) -> Result<Self, ClientError> {
         let rule = safety::rule_of(method);
         if let Some(rule) = rule.filter(|rule| rule.repeat == Repeat::OfConnection) {
@@ -108,8 +108,9 @@ impl Asked {
         })
     }
 
-    /// What is sent under this number where so much of the call's time is left: the server waits no longer than its caller,
-    /// or what it grants at last goes to nobody. None: more than a clock can say.
+    /// The line to send under this number if `left` is left of the call's time. The server must wait no longer than the
+    /// caller, or its grant would go to nobody. `None` means that the end of the call lies beyond what the clock can
+    /// express.
     pub(super) fn line_within(&self, number: u64, left: Option<Duration>) -> Vec<u8> {
         let asked = self.params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
         let seconds = left.map_or(asked, |left| asked.min(left.as_secs()));
@@ -122,11 +123,11 @@ impl Asked {
         } else {
             params.shift_remove("wait_seconds");
         }
-        // What could be written with one number can be with another.
+        // Params that could be written with one number can be written with another.
         request_line(number, &self.method, &params).unwrap_or_else(|_| self.line.clone())
     }
 
-    /// What to do with an error, after so many tries before this one.
+    /// Decides what to do with an error, after `tries` earlier tries.
     pub(super) fn next(&self, error: &ClientError, tries: u32) -> Next {
         let error = match error {
             ClientError::Rpc(error) => error,
@@ -142,7 +143,7 @@ impl Asked {
         let wait = backoff::wait_asked(tries, error.data.get("retry_after_ms").and_then(Value::as_u64));
         match ErrorKind::from_word(&error.kind) {
             Some(ErrorKind::Overloaded) if self.has_deadline => Next::Deliver,
-            // Only a start with other flags changes that.
+            // Only a restart with other flags changes that.
             Some(ErrorKind::NotReady) if error.data.get("reason") == Some(&Value::from("restored")) => Next::Deliver,
             Some(ErrorKind::Overloaded | ErrorKind::NotReady | ErrorKind::RateLimited) => Next::Later(wait),
             Some(ErrorKind::Moved) => {
@@ -151,22 +152,23 @@ impl Asked {
             Some(ErrorKind::Unavailable) if error.data.get("applied") == Some(&Value::Bool(false)) => Next::Later(wait),
             Some(ErrorKind::Unavailable) if self.may_be_repeated => Next::Repeat(wait),
             Some(ErrorKind::Unavailable) => Next::Unknown,
-            // A bug, or a network that only an operator starts again: repeating it helps nobody. All else is an answer.
+            // A bug, or a network that only an operator can start again: repeating the call is no help. All others are
+            // answers.
             Some(_) | None => Next::Deliver,
         }
     }
 
-    /// The refusal of a repeat, as the caller is told it.
+    /// The refusal of a repeat, as the caller sees it.
     pub(super) fn refused_again(&self, error: ClientError) -> ClientError {
         if self.refusal_is_ambiguous { self.unknown(error) } else { error }
     }
 
-    /// That the connection was lost with it, or with what came before it.
+    /// The error of a call whose connection was lost, or that lost an earlier connection.
     pub(super) fn lost(&self, cause: ClientError) -> ClientError {
         if self.may_be_repeated { cause } else { self.unknown(cause) }
     }
 
-    /// That nobody can tell.
+    /// The error that nobody can tell whether the call took effect.
     pub(super) fn unknown(&self, cause: ClientError) -> ClientError {
         match cause {
             ClientError::Unknown { .. } => cause,
@@ -174,8 +176,8 @@ impl Asked {
         }
     }
 
-    /// That time is over while a try is under way: what the one before was refused with, and that nobody knows of a change. None
-    /// where that says nothing of this try.
+    /// The error if time runs out during a try: the refusal of the try before, with an unknown outcome if the call may
+    /// change something. `None` if that refusal says nothing about this try.
     pub(super) fn unanswered(&self, refused: &RpcError) -> Option<ClientError> {
         let is_moved = ErrorKind::from_word(&refused.kind) == Some(ErrorKind::Moved);
         if is_moved || self.waits {
@@ -192,7 +194,7 @@ impl Asked {
         Some(if self.may_be_repeated { error } else { self.unknown(error) })
     }
 
-    /// That time is over while it may have been carried out.
+    /// The error if time runs out and the call may have been carried out.
     pub(super) fn timed_out(&self, seconds: u64) -> ClientError {
         let error = ClientError::TimedOut { method: self.method.clone(), seconds };
         if self.may_be_repeated { error } else { self.unknown(error) }
@@ -258,7 +260,7 @@ mod tests {
             assert_eq!(wait(left), json!({"network": "lan", "owner": "a", "wait_seconds": seconds}), "{left:?}");
         }
         assert_eq!(wait(Some(999)), json!({"network": "lan", "owner": "a"}));
-        // Of others no time is written.
+        // For other calls, the time that is left does not matter.
         let plain = asked("ip.allocate", json!({"network": "lan", "owner": "a"}));
         assert_eq!(plain.line_within(1, Some(Duration::ZERO)), plain.line);
     }

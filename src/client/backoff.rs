@@ -1,4 +1,4 @@
-//! How long to wait before the next try: longer each time, bounded, and never all clients at once.
+//! How long to wait before the next try: longer each time, bounded, and random, so that clients do not come all at once.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use rand::Rng;
 /// The first wait, and the longest one.
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
-/// Of what a server asks us to wait, no more than this is believed.
+/// If a server asks for a longer wait than this, the client waits only this long.
 const ASKED_MAX: Duration = Duration::from_secs(5);
 
-/// The wait before try `number`, from 0: between half of what doubling gives and all of it.
+/// The wait before try `number`, counted from 0: a random time between half of the doubled wait and all of it.
 pub(super) fn wait(number: u32) -> Duration {
     let whole = FIRST.saturating_mul(1 << number.min(16)).min(LONGEST);
     rand::rng().random_range(whole / 2..=whole)
 }
 
-/// The wait before the next try where the server may have said after how many milliseconds to come again: never sooner,
-/// and up to half as much later.
+/// The wait before the next try. If the server said after how many milliseconds to retry, the wait is never shorter than
+/// that, and at most half as long again.
 pub(super) fn wait_asked(number: u32, retry_after_ms: Option<u64>) -> Duration {
     match retry_after_ms {
         None => wait(number),

@@ -1,8 +1,8 @@
-//! What a call can end with, told apart by what the caller must do.
+//! How a call can end, told apart by what the caller must do.
 
 use serde_json::{Value, json};
 
-/// A refusal by the server: the four facts of the protocol's errors, untouched.
+/// A refusal by the server: the four members of the protocol's errors, unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RpcError {
     /// The stable number.
@@ -11,7 +11,7 @@ pub struct RpcError {
     pub kind: String,
     /// The sentence for people.
     pub message: String,
-    /// The facts as fields, `kind` and `retry` included; null if there are none.
+    /// The facts as fields, including `kind` and `retry`; null if there are none.
     pub data: Value,
 }
 
@@ -27,7 +27,7 @@ impl RpcError {
         }
     }
 
-    /// The `error` member that it was read from.
+    /// The `error` member that this was read from.
     pub fn to_value(&self) -> Value {
         let mut error = json!({"code": self.code, "message": self.message});
         if !self.data.is_null() {
@@ -49,9 +49,9 @@ pub enum ClientError {
     /// Nobody answers there. Nothing was sent.
     #[error("cannot connect to `{address}`: {cause}")]
     Connect {
-        /// Where to.
+        /// The address.
         address: String,
-        /// What the system says.
+        /// The system's reason.
         cause: String,
     },
     /// The request could not be written as JSON. Nothing was sent.
@@ -66,15 +66,15 @@ pub enum ClientError {
         /// What ended it.
         cause: String,
     },
-    /// No answer in time: whether the call takes effect is unknown.
+    /// No answer came in time: whether the call takes effect is unknown.
     #[error("no answer to `{method}` within {seconds} s")]
     TimedOut {
         /// The method.
         method: String,
-        /// How long was waited.
+        /// How long the caller waited.
         seconds: u64,
     },
-    /// What came back is no JSON-RPC answer: this is not an allod server, or not this protocol.
+    /// The answer is not JSON-RPC: the other side is not an allod server, or speaks another protocol.
     #[error("the answer is no JSON-RPC: {cause}")]
     Malformed {
         /// What is wrong with it.
@@ -83,17 +83,17 @@ pub enum ClientError {
     /// The server refused. Nothing changed, unless `data.applied` says `"unknown"`.
     #[error("{0}")]
     Rpc(RpcError),
-    /// The call may have taken effect, and repeating it is not safe: nobody but a look at the server can tell.
+    /// The call may have taken effect, and repeating it is not safe: only a look at the server can tell.
     #[error("whether `{method}` took effect is unknown: {cause}; {look}")]
     Unknown {
         /// The method.
         method: String,
-        /// What happened: how the answer was lost, or what a repeat was refused with that may speak of the first try.
+        /// What happened: how the answer was lost, or the refusal of a repeat that the first try may have caused.
         cause: Box<ClientError>,
-        /// What to look at.
+        /// Where to look.
         look: &'static str,
     },
-    /// This client does not make such calls. Nothing was sent.
+    /// This client does not offer such calls. Nothing was sent.
     #[error("cannot call `{method}`: {hint}")]
     NotForClient {
         /// The method.
@@ -118,8 +118,8 @@ impl ClientError {
         }
     }
 
-    /// Whether the call may have taken effect all the same. An [`Rpc`](Self::Rpc) refusal changed nothing, but for one that
-    /// says otherwise.
+    /// Whether the call may have taken effect nevertheless. An [`Rpc`](Self::Rpc) refusal changed nothing, unless it says
+    /// otherwise.
     pub fn is_unknown(&self) -> bool {
         match self {
             Self::Lost { .. } | Self::TimedOut { .. } | Self::Malformed { .. } | Self::Unknown { .. } => true,
@@ -128,7 +128,7 @@ impl ClientError {
         }
     }
 
-    /// Kind of the refusal, or nothing.
+    /// Kind of the refusal; empty if the server gave none.
     pub fn kind(&self) -> &str {
         self.rpc().map_or("", |error| error.kind.as_str())
     }

@@ -1,4 +1,4 @@
-//! The two tasks of a connection: one writes request lines, one reads answers and tells who waits for them.
+//! The two tasks of a connection: one writes request lines, the other reads answers and hands them to a [`Hearer`].
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use tokio::sync::mpsc;
 use super::{CLOSED, ClientError, RpcError, plain};
 use crate::limits;
 
-/// What a request is answered with.
+/// The answer to a request.
 pub(super) type Answer = Result<Value, ClientError>;
 
-/// Who is told what comes over a connection.
+/// Receives what comes over a connection.
 pub(super) trait Hearer: Send + Sync + 'static {
-    /// The request of this number is answered.
+    /// The request of this number was answered.
     fn answered(&self, id: u64, answer: Answer);
-    /// Something came that was not asked for.
+    /// A message came that answers no request.
     fn notified(&self, notification: Value);
-    /// Nothing more comes, and why. Both tasks may say so; the first is right.
+    /// Nothing more will come, for this reason. Both tasks may call this; the first call counts.
     fn ended(&self, reason: ClientError);
 }
 
-/// Longest line that is read: as long as what a body may ask for. An answer has at most [`limits::ANSWER_BYTES_MAX`], but
-/// for plans, which tell what became of each instance at once. What is longer does not come from our server.
+/// The longest line that is read: as long as the longest body. Most answers have at most [`limits::ANSWER_BYTES_MAX`]; only
+/// plans, which report about all instances at once, are longer. A longer line does not come from our server.
 const ANSWER_LINE_BYTES_MAX: u64 = limits::BODY_BYTES_MAX as u64;
 
-/// Writes lines until there can be no more or the socket fails. What is there already is gathered into one write.
+/// Writes lines until there are no more or the socket fails. Lines that are ready are gathered into one write.
 pub(super) async fn write(write: OwnedWriteHalf, mut lines: mpsc::Receiver<Vec<u8>>, hearer: Arc<impl Hearer>) {
     let mut socket = BufWriter::with_capacity(64 << 10, write);
     while let Some(first) = lines.recv().await {
@@ -46,7 +46,7 @@ pub(super) async fn write(write: OwnedWriteHalf, mut lines: mpsc::Receiver<Vec<u
     }
 }
 
-/// Reads answers until the connection ends, and tells why it did.
+/// Reads answers until the connection ends, and reports why it did.
 pub(super) async fn read(mut socket: BufReader<OwnedReadHalf>, hearer: Arc<impl Hearer>) {
     let mut line = Vec::new();
     let reason = loop {
@@ -63,12 +63,12 @@ pub(super) async fn read(mut socket: BufReader<OwnedReadHalf>, hearer: Arc<impl 
     hearer.ended(reason);
 }
 
-/// What reads a connection.
+/// Wraps the reading half of a connection in a buffer.
 pub(super) fn reader(read: OwnedReadHalf) -> BufReader<OwnedReadHalf> {
     BufReader::with_capacity(64 << 10, read)
 }
 
-/// Reads one message. Given up, it goes on with the same `line`, of which nothing is lost.
+/// Reads one message. If the future is dropped, calling again with the same `line` continues without loss.
 pub(super) async fn next(socket: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u8>) -> Answer {
     loop {
         let most = ANSWER_LINE_BYTES_MAX.saturating_sub(line.len() as u64);
@@ -91,7 +91,7 @@ pub(super) async fn next(socket: &mut BufReader<OwnedReadHalf>, line: &mut Vec<u
     }
 }
 
-/// Hands one message to whom it concerns. Answers a reason where the connection is of no use any more.
+/// Hands one message to the [`Hearer`]. Returns a reason if the connection is of no more use.
 fn deliver(mut message: Value, hearer: &impl Hearer) -> Option<ClientError> {
     if message.get("method").is_some() {
         hearer.notified(message);
@@ -103,13 +103,14 @@ fn deliver(mut message: Value, hearer: &impl Hearer) -> Option<ClientError> {
             hearer.answered(id, answer);
             None
         }
-        // An error without an id concerns the connection: the line was too long, or no JSON to the server.
+        // An error without an id concerns the connection: for example, the line was too long, or the server could not read
+        // it as JSON.
         (None, Some(Err(error))) => Some(error),
         (None, Some(Ok(_))) => Some(ClientError::Malformed { cause: "an answer without `id`".to_owned() }),
     }
 }
 
-/// The result or the refusal in an answer.
+/// Takes the result or the refusal out of an answer.
 pub(super) fn answer_of(message: &mut Value) -> Option<Answer> {
     match message.get("error") {
         Some(error) => Some(Err(ClientError::Rpc(RpcError::from_value(error)))),
@@ -117,7 +118,7 @@ pub(super) fn answer_of(message: &mut Value) -> Option<Answer> {
     }
 }
 
-/// The beginning of a line, for an error.
+/// The beginning of a line, for an error message.
 fn excerpt(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim_end().chars().filter(|c| !c.is_control()).take(60).collect()
 }

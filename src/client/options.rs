@@ -1,4 +1,4 @@
-//! What can be chosen about a [`Client`](super::Client).
+//! The options of a [`Client`](super::Client).
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::{ClientError, TIMEOUT_DEFAULT};
 
-/// So long nothing is heard while something is waited for, before a connection is asked for a sign of life.
+/// How long a connection may be silent while an answer is due before it is asked for a sign of life.
 const SILENCE_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Who is told why a call goes on trying.
+/// A function that is told why a call keeps trying.
 #[derive(Clone)]
 pub struct Trouble(Arc<dyn Fn(&ClientError) + Send + Sync>);
 
 impl Trouble {
-    /// Tells this function. It is called on tasks of the client and must not wait.
+    /// Calls this function. It runs on tasks of the client and must not block.
     pub fn told_to(function: impl Fn(&ClientError) + Send + Sync + 'static) -> Self {
         Self(Arc::new(function))
     }
@@ -33,22 +33,21 @@ impl fmt::Debug for Trouble {
 /// How a client behaves.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long one call may take with all its tries; `wait_seconds` comes on top. What was refused for a moment is
-    /// not asked again in the last tenth of it. Default 30 s.
+    /// How long one call may take with all its tries; `wait_seconds` comes on top. A call that was refused for the moment is
+    /// not repeated in the last tenth of this time. Default 30 s.
     pub timeout: Duration,
-    /// Ask nodes to answer `moved` instead of forwarding, and follow: saves a hop inside the cluster, and needs every node
-    /// to be within reach of this client. Default: no.
+    /// Asks nodes to answer `moved` instead of forwarding, and follows. This saves a hop inside the cluster, but needs every
+    /// node to be reachable for this client. Default: no.
     pub redirect: bool,
-    /// Does a call wait, within its time, for a server of which nothing was ever heard? If not, it ends with
-    /// [`ClientError::Connect`] once each address was tried in vain; what was connected once is waited for all the same.
-    /// Default: yes.
+    /// Does a call wait, within its time, for a server that was never reached? If not, it ends with [`ClientError::Connect`]
+    /// once each address was tried in vain. After a first connection, calls wait in any case. Default: yes.
     pub wait_for_server: bool,
-    /// Is a call asked again, within its time, that was refused for a moment? If not, the refusal is its answer. Default: yes.
+    /// Is a call that was refused for the moment repeated within its time? If not, the refusal is its answer. Default: yes.
     pub asks_again: bool,
-    /// A connection that says nothing for so long while an answer is due is asked for a sign of life; after as much time
-    /// again it is given up. Default 10 s.
+    /// A connection that is silent for this long while an answer is due is asked for a sign of life; after the same time again
+    /// it is given up. Default 10 s.
     pub silence: Duration,
-    /// Who is told why a call goes on trying.
+    /// Told why calls keep trying.
     pub trouble: Option<Trouble>,
 }
 

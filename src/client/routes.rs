@@ -1,21 +1,21 @@
-//! Where `moved` said that a network is served.
+//! Remembers where networks are served, as `moved` said.
 
 use std::collections::HashMap;
 
-/// Networks that are remembered; one more, and all are forgotten: each costs one redirect to learn again.
+/// How many networks are remembered. With one more, all are forgotten: each costs one redirect to learn again.
 const ROUTES_MAX: usize = 4_096;
 
-/// Addresses by network, as it was named.
+/// Addresses by the name that callers used for the network.
 #[derive(Debug, Default)]
 pub(super) struct Routes(HashMap<String, String>);
 
 impl Routes {
-    /// Where the network is served, if it is known.
+    /// The address that serves the network, if it is known.
     pub(super) fn of(&self, network: &str) -> Option<&str> {
         self.0.get(network).map(String::as_str)
     }
 
-    /// It is served there.
+    /// Notes that this address serves the network.
     pub(super) fn learn(&mut self, network: &str, address: &str) {
         if self.0.len() >= ROUTES_MAX && !self.0.contains_key(network) {
             self.0.clear();
@@ -23,17 +23,17 @@ impl Routes {
         self.0.insert(network.to_owned(), address.to_owned());
     }
 
-    /// It is served elsewhere.
+    /// Notes that the network is served elsewhere.
     pub(super) fn forget(&mut self, network: &str) {
         self.0.remove(network);
     }
 
-    /// Is anything served there?
+    /// Is any network served at this address?
     pub(super) fn lead_to(&self, address: &str) -> bool {
         self.0.values().any(|there| there == address)
     }
 
-    /// Nobody answers there.
+    /// Notes that nobody answers at this address.
     pub(super) fn forget_address(&mut self, address: &str) {
         self.0.retain(|_, there| there != address);
     }

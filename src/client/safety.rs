@@ -1,7 +1,7 @@
 //! Which calls may be repeated after a lost answer: PROTOCOL's paragraph of that name, method by method.
 //!
-//! The only table there is: the client repeats by it, the command line words its hints by it. Methods that it does not
-//! know (a server that is newer) are never repeated.
+//! This is the only such table: the client repeats calls by it, and the command line takes its hints from it. Unknown
+//! methods (of a newer server) are never repeated.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::wire::{Access, Method};
 /// When a call may be sent again although its first try may have taken effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// Always: it is answered as the first time, or changes nothing.
+    /// Always: the answer is the same as the first time, or nothing changes.
     Always,
     /// If one of these members is given.
     With(&'static [&'static str]),
@@ -18,18 +18,18 @@ pub enum Repeat {
     Without(&'static str),
     /// Never: look first.
     Never,
-    /// It is about one connection, so a client that changes connections does not make it.
+    /// The method concerns one connection, so a client that changes connections does not offer it.
     OfConnection,
 }
 
-/// What is known of a method.
+/// What is known about a method.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     /// Its name.
     pub method: &'static str,
     /// When it may be repeated.
     pub repeat: Repeat,
-    /// What to look at where it may not; of a method of one connection what to use instead.
+    /// Where to look if it may not be repeated; for a method that concerns one connection, what to use instead.
     pub look: &'static str,
 }
 
@@ -50,7 +50,7 @@ const AT_SERVER: &str = "look with `cluster.nodes`";
 const READS: &str = "it only reads";
 const SAME: &str = "a repeat is answered as the first time";
 
-/// One for each method of the protocol.
+/// One rule for each method of the protocol.
 pub const RULES: &[Rule] = &[
     rule("ip.allocate", Repeat::Always, SAME),
     rule("ip.claim", Repeat::Always, SAME),
@@ -67,7 +67,7 @@ pub const RULES: &[Rule] = &[
     rule("ip.list", Repeat::Always, READS),
     rule("owner.release", Repeat::Never, AT_LIST),
     rule("scope.release", Repeat::Never, AT_LIST),
-    // "Repeatable", as the table of methods says: it notes the same names once more.
+    // "Repeatable", as the table of methods says: it notes the same names again.
     rule("claimant.mark", Repeat::Always, SAME),
     rule("claimant.sweep", Repeat::Never, AT_LIST),
     rule("deployment.plan", Repeat::Always, READS),
@@ -130,14 +130,14 @@ pub fn may_be_repeated(method: &str, params: &Map<String, Value>) -> bool {
     }
 }
 
-/// May this call change something, if it is carried out?
+/// May this call change something if it is carried out?
 pub(super) fn may_change(method: &str, params: &Map<String, Value>) -> bool {
     let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
     !reads && params.get("dry_run") != Some(&Value::Bool(true))
 }
 
-/// May a refusal of a repeat speak of what the first try did, so that it says nothing about whether that took effect?
-/// A grant with `must_create` finds the reservation that it made itself; what was conditional does not hold any more.
+/// May the refusal of a repeat be caused by the first try, so that it does not tell whether that one took effect? A grant
+/// with `must_create` may find its own reservation; and a condition may no longer hold because of the call itself.
 pub(super) fn refusal_is_ambiguous(method: &str, params: &Map<String, Value>) -> bool {
     let reads = Method::from_name(method).is_some_and(|method| method.access() == Access::Read);
     let must_create = params.get("must_create") == Some(&Value::Bool(true));

@@ -1,7 +1,7 @@
-//! The client proper: the table of calls, and the tasks that make connections, wake what was delayed, and listen for signs
-//! of life.
+//! The client itself: the table of calls, and the tasks that make connections, wake delayed calls, and watch for signs of
+//! life.
 //!
-//! Tasks hold the client weakly: it ends, and its connections with it, when its last clone is gone.
+//! Tasks hold the client weakly: it ends, with its connections, when its last clone is dropped.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,17 +18,17 @@ use super::way::{self, Made};
 use super::{ClientError, backoff, request_line};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 
-/// A connection that was not used for so long is closed: it would only be lost to the server's own bound.
+/// A connection that is unused for this long is closed: otherwise the server would close it at its own bound.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
 
-/// The last try of a call is left this part of [`Options::timeout`], as a divisor: one that is begun later may find no answer
-/// any more, and what was a plain refusal would end as something of which nobody knows what became of it.
+/// The divisor for the part of [`Options::timeout`] that is left to the last try of a call. A try that begins later might
+/// get no answer in time, and a plain refusal would turn into an unknown outcome.
 const LAST_TRY_SHARE: u32 = 10;
 
-/// A client of one server, or of several nodes that share a register. Cheap to clone; all clones share its connections,
-/// and any number of calls may be in flight. See the [module](super) for what it promises.
+/// A client of one server, or of several nodes that share a register. Cheap to clone; all clones share its connections, and
+/// any number of calls may be in flight. See the [module](super) for its guarantees.
 ///
-/// Lives in the tokio runtime in which its first call is polled.
+/// It lives in the tokio runtime in which its first call is polled.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -40,13 +40,13 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What a call was answered with.
+/// The answer of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answered {
     /// The result, as the protocol has it.
     pub result: Value,
-    /// It is that of a repeat, and an earlier try, of which the answer was lost, may have taken effect: what the result says was
-    /// there before, or was not, may be the work of that try.
+    /// Whether this is the result of a repeat after a try whose answer was lost. That earlier try may have caused what the
+    /// result reports as present, or as absent, before.
     pub after_doubt: bool,
 }
 
@@ -57,7 +57,7 @@ struct Shared {
     table: Mutex<Table>,
 }
 
-/// Forgets a call whose future is dropped.
+/// Forgets a call when its future is dropped.
 struct Ticket<'a> {
     client: &'a Client,
     call: u64,
@@ -66,7 +66,7 @@ struct Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.client.shared.table().forget(self.call);
-        // What was behind it may go now. Outside of a runtime nothing can; the next call looks again.
+        // Calls behind it may go now. Nothing can be sent outside of a runtime; the next call dispatches again.
         if Handle::try_current().is_ok() {
             self.client.shared.dispatch();
         }
@@ -74,15 +74,15 @@ impl Drop for Ticket<'_> {
 }
 
 impl Client {
-    /// A client of these addresses (`host:port`), of which the first that answers is asked. Nothing is connected before
-    /// the first call.
+    /// A client of these addresses (`host:port`); it asks the first one that answers. It connects to nothing before the
+    /// first call.
     pub fn new<T: Into<String>>(addresses: impl IntoIterator<Item = T>, options: Options) -> Self {
         let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
         let table = Mutex::new(Table::new(addresses.len(), &options));
         Self { shared: Arc::new(Shared { addresses, options, table }) }
     }
 
-    /// The addresses, as they were given.
+    /// The addresses, as the caller gave them.
     pub fn addresses(&self) -> &[String] {
         &self.shared.addresses
     }
@@ -92,21 +92,24 @@ impl Client {
         &self.shared.options
     }
 
-    /// The result of [`Client::ask`], whichever try it is of.
+    /// The result of [`Client::ask`], whichever try it comes from.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Client::ask`].
     pub async fn call(&self, method: &str, params: Map<String, Value>) -> Result<Value, ClientError> {
         self.ask(method, params).await.map(|answered| answered.result)
     }
 
-    /// Calls one method and waits for its answer, over as many connections and tries as it takes and may take. The place
-    /// of the call in the order is that of the first poll of this future. Dropped, it may take effect all the same.
+    /// Calls one method and waits for its answer, over as many connections and tries as are needed and allowed. The place of
+    /// the call in the order is that of the first poll of this future. If the future is dropped, the call may still take
+    /// effect.
     ///
     /// # Errors
-    /// [`ClientError::Rpc`] is the server's refusal, and nothing changed; [`ClientError::Unknown`] says that nobody can
-    /// tell, and where to look; a refusal that passes, or [`ClientError::Connect`], that time was over before it could be
-    /// carried out, unless its `data.applied` is `"unknown"`; [`ClientError::TimedOut`] and [`ClientError::Lost`] that it may still be, but may also be repeated.
+    /// - [`ClientError::Rpc`] is the server's refusal, and nothing changed. If it is one that passes, time ran out before
+    ///   the call could be carried out; if its `data.applied` is `"unknown"`, it may have been carried out.
+    /// - [`ClientError::Connect`]: time ran out before the call could be sent.
+    /// - [`ClientError::Unknown`]: nobody can tell; it says where to look.
+    /// - [`ClientError::TimedOut`] and [`ClientError::Lost`]: the call may still be carried out, but may also be repeated.
     pub async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Answered, ClientError> {
         let wait = params.get("wait_seconds").and_then(Value::as_u64).unwrap_or(0);
         let timeout = self.shared.options.timeout;
@@ -124,7 +127,7 @@ impl Client {
 
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing between two statements of the table can panic and leave half of a change.
+        // No statement of the table can panic and leave half of a change.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -157,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// A connection is there: its tasks begin, and what waits for it is sent.
+    /// A connection is ready: starts its tasks and sends the calls that wait for it.
     fn connected(self: &Arc<Self>, link: u64, address: &str, made: Made) {
         let (lines, outgoing) = mpsc::channel(2 * IN_FLIGHT_REQUESTS_MAX);
         let ear = Arc::new(Ear { shared: Arc::downgrade(self), link });
@@ -178,7 +181,7 @@ impl Shared {
     }
 }
 
-/// Hears what comes over one connection.
+/// Receives what comes over one connection.
 struct Ear {
     shared: Weak<Shared>,
     link: u64,
@@ -196,7 +199,7 @@ impl Hearer for Ear {
     }
 
     fn notified(&self, _: Value) {
-        // No call of this client subscribes.
+        // No call of this client subscribes; the message only shows that the server is alive.
         if let Some(shared) = self.shared.upgrade() {
             shared.table().heard(self.link, Instant::now());
         }
@@ -209,7 +212,7 @@ impl Hearer for Ear {
     }
 }
 
-/// Goes through the addresses until one answers, or nobody waits any more.
+/// Tries the addresses until one answers, or no call waits any more.
 async fn go_home(weak: Weak<Shared>, link: u64) {
     let Some(failures) = weak.upgrade().map(|shared| shared.table().failures()) else { return };
     if failures > 0 {
@@ -256,17 +259,17 @@ async fn go_home(weak: Weak<Shared>, link: u64) {
     }
 }
 
-/// There is no way for what is queued.
+/// Fails the queued calls: there is no way to send them.
 fn fail(shared: &Arc<Shared>, link: u64, error: &ClientError) {
     let mut table = shared.table();
     table.not_connected(link);
     table.fail_queued(error);
 }
 
-/// Goes where a redirect said. Where nobody answers there, what is queued for it goes home.
+/// Connects to the address of a redirect. If nobody answers there, the calls queued for it go home.
 async fn go_to(weak: Weak<Shared>, link: u64, address: String) {
     let Some(options) = weak.upgrade().map(|shared| shared.options.clone()) else { return };
-    // There is another way: home.
+    // As if there were two addresses, because home is another way.
     let made = way::make(&address, 2, &options).await;
     let Some(shared) = weak.upgrade() else { return };
     match made {
@@ -279,7 +282,7 @@ async fn go_to(weak: Weak<Shared>, link: u64, address: String) {
     }
 }
 
-/// Gives a connection up that shows no sign of life, and closes one that is not used.
+/// Gives up a connection that shows no sign of life, and closes one that is unused.
 async fn listen(weak: Weak<Shared>, link: u64, silence: Duration) {
     let ping = request_line(PING, "server.ping", &Map::new()).unwrap_or_default();
     let mut asked = false;

@@ -1,4 +1,4 @@
-//! The calls of a client that are not answered, the connections they are under way on, and what is to be done next.
+//! The unanswered calls of a client, the connections they are under way on, and what is to be done next.
 //!
 //! ```text
 //!            begin          dispatch                    answered
@@ -8,14 +8,14 @@
 //!             └──── Delayed ◀─── not now (`not_ready`, …)
 //! ```
 //!
-//! A state machine without I/O, under one lock: whoever changes something dispatches what can be sent now, and carries
-//! out the [`Todo`]s outside of the lock. Owned by `client`.
+//! A state machine without I/O, under one lock. Whoever changes something dispatches what can be sent now, and carries out
+//! the [`Todo`]s outside of the lock. Owned by `client`.
 //!
-//! Order: what is queued is sent in the order of its numbers. A call is sent on a connection only when no earlier call that
-//! it must not overtake is queued, or unanswered on another connection. Delayed ones, and those that wait on the server's
-//! side, stand in nobody's way. `sending` keeps it; here is how calls begin, are answered and come to be queued again.
+//! Order: queued calls are sent in the order of their numbers. A call is sent on a connection only if no earlier call that
+//! it must not overtake is queued, or unanswered on another connection. Delayed calls, and calls that wait at the server,
+//! are in no other call's way. `sending` keeps the order; this file begins calls, takes answers, and queues calls again.
 //!
-//! Review notes: is there a way for a call to be neither queued, nor sent on a live link, nor delayed with a timer?
+//! Review notes: can a call be neither queued, nor sent on a live link, nor delayed with a timer?
 
 mod sending;
 
@@ -33,19 +33,19 @@ use super::shared::Answered;
 use super::{ClientError, backoff};
 use crate::limits::IN_FLIGHT_REQUESTS_MAX;
 
-/// Calls in flight on one connection: one less than the server reads, so that a ping always gets through.
+/// Calls in flight on one connection: one fewer than the server reads, so that a ping always gets through.
 const IN_FLIGHT_MAX: usize = IN_FLIGHT_REQUESTS_MAX - 1;
-/// A connection over which so many calls in a row were put off is left for the next address.
+/// After this many calls in a row were put off over one connection, the client turns to the next address.
 const PUT_OFF_MAX: u32 = 3;
-/// Redirects that one call follows at once; then it waits before each.
+/// How many redirects one call follows at once; after that it waits before each.
 const HOPS_MAX: u32 = 4;
-/// Number of the ping that asks for a sign of life. Calls begin at 1.
+/// Number of the ping for signs of life. Calls begin at 1.
 pub(super) const PING: u64 = 0;
 
 /// Where a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallStage {
-    /// To be sent as soon as it may.
+    /// To be sent as soon as possible.
     Queued,
     /// Under way on this link.
     Sent(u64),
@@ -58,11 +58,11 @@ struct CallEntry {
     asked: Asked,
     stage: CallStage,
     reply: oneshot::Sender<Result<Answered, ClientError>>,
-    /// An earlier try may have taken effect.
+    /// Whether an earlier try may have taken effect.
     in_doubt: bool,
-    /// Why it is still trying.
+    /// Why the call is still trying.
     last: Option<ClientError>,
-    /// No try begins later. None: beyond what a clock can say.
+    /// The time after which no try begins. `None` if it lies beyond what the clock can express.
     tried_until: Option<Instant>,
     tries: u32,
     hops: u32,
@@ -71,26 +71,26 @@ struct CallEntry {
 /// A connection as the table knows it.
 #[derive(Debug)]
 struct Link {
-    /// Where it leads; empty as long as the way home is looked for.
+    /// The address it leads to; empty while a way home is being looked for.
     address: String,
-    /// None: it is being made.
+    /// `None` while the connection is being made.
     up: Option<Up>,
-    /// Unanswered there, those included that nobody waits for any more: the server counts them too.
+    /// Unanswered calls on this link. Calls that were given up stay in it, because the server still counts them.
     sent: BTreeSet<u64>,
-    /// Those of them that may wait there.
+    /// Those of them that may wait at the server.
     waiting: BTreeSet<u64>,
-    /// Calls put off in a row.
+    /// How many calls in a row were put off.
     put_off: u32,
-    /// Whether anything was ever answered.
+    /// Whether anything was ever answered on it.
     answered: bool,
     heard: Instant,
 }
 
-/// What a live connection is used by. Dropped, it is closed.
+/// The handles of a live connection. Dropping them closes it.
 #[derive(Debug)]
 pub(super) struct Up {
     pub lines: mpsc::Sender<Vec<u8>>,
-    /// The socket once more, for how it is closed.
+    /// A second handle of the socket, which decides how it is closed.
     pub socket: Option<socket2::Socket>,
     pub tasks: Vec<tokio::task::AbortHandle>,
 }
@@ -101,18 +101,18 @@ impl Drop for Up {
     }
 }
 
-/// What is to be done outside of the lock.
+/// Work to be done outside of the lock.
 #[derive(Debug)]
 pub(super) enum Todo {
-    /// Make link `link`, home or to an address.
+    /// Make the connection for link `link`: to an address, or home if there is none.
     Connect { link: u64, to: Option<String> },
     /// Queue the call after this time.
     Wake { call: u64, after: Duration },
-    /// Tell why a call goes on trying.
+    /// Report why a call keeps trying.
     Tell(ClientError),
 }
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Table {
     addresses: usize,
@@ -122,9 +122,9 @@ pub(super) struct Table {
     queued: BTreeSet<u64>,
     links: BTreeMap<u64, Link>,
     home: Option<u64>,
-    /// Which of the addresses is asked next for the way home.
+    /// Which of the addresses is tried next for the way home.
     at: usize,
-    /// Connections in a row that ended before they answered anything.
+    /// How many connections in a row ended before they answered anything.
     failures: u32,
     was_connected: bool,
     routes: Routes,
@@ -153,10 +153,11 @@ impl Table {
         }
     }
 
-    /// A call that is polled for the first time, and is tried for so long: its number, and where its answer comes.
+    /// Adds a call that is polled for the first time and is tried for `tried_for`. Returns its number, and where its answer
+    /// comes.
     ///
     /// # Errors
-    /// What cannot be sent at all.
+    /// If the call cannot be sent at all.
     pub(super) fn begin(
         &mut self,
         method: &str,
@@ -174,20 +175,20 @@ impl Table {
         Ok((self.last_call, answer))
     }
 
-    /// Nobody waits for it any more. Where it is under way it stays among what its link has sent, and a reset of that link is
-    /// still what ends its wait.
+    /// Forgets a call that nobody waits for. If it is under way, it stays in its link's `sent`, and a reset of that link
+    /// still ends its wait.
     pub(super) fn forget(&mut self, call: u64) {
         self.queued.remove(&call);
         self.entries.remove(&call);
     }
 
-    /// What is known of a call whose time is over.
+    /// The error of a call whose time is over.
     pub(super) fn give_up(&mut self, call: u64, seconds: u64) -> ClientError {
         let Some(entry) = self.entries.get(&call) else {
             return ClientError::Lost { cause: super::CLOSED.to_owned() };
         };
         if entry.in_doubt || matches!(entry.stage, CallStage::Sent(_)) {
-            // What a try before this one was refused with says more than that time is over.
+            // The refusal of the try before says more than that time is over.
             let refused = entry.last.as_ref().and_then(ClientError::rpc);
             return match refused.and_then(|refused| entry.asked.unanswered(refused)) {
                 Some(error) => error,
@@ -201,7 +202,7 @@ impl Table {
         })
     }
 
-    /// Its timer has run down.
+    /// Queues a call whose timer has run out.
     pub(super) fn due(&mut self, call: u64) {
         if let Some(entry) = self.entries.get_mut(&call).filter(|entry| entry.stage == CallStage::Delayed) {
             entry.stage = CallStage::Queued;
@@ -209,17 +210,17 @@ impl Table {
         }
     }
 
-    /// Something is waited for.
+    /// Is any call unanswered?
     pub(super) fn is_needed(&self) -> bool {
         !self.entries.is_empty()
     }
 
-    /// The address to be tried next for the way home.
+    /// Index of the address to try next for the way home.
     pub(super) fn at(&self) -> usize {
         self.at % self.addresses.max(1)
     }
 
-    /// Connections in a row that were of no use.
+    /// How many connections in a row were of no use.
     pub(super) fn failures(&self) -> u32 {
         self.failures
     }
@@ -229,7 +230,7 @@ impl Table {
         self.was_connected
     }
 
-    /// A link is made. It is dropped where it is not wanted any more.
+    /// A link is connected. The connection is dropped if the link is no longer wanted.
     pub(super) fn connected(&mut self, link: u64, address: &str, up: Up, now: Instant) {
         let Some(it) = self.links.get_mut(&link) else { return };
         address.clone_into(&mut it.address);
@@ -243,14 +244,14 @@ impl Table {
         self.nowhere(error);
     }
 
-    /// Nobody waits for this link, or it cannot be made: whoever is queued for it goes home.
+    /// Removes a link that nobody waits for or that cannot be connected: calls that are queued for it go home.
     pub(super) fn not_connected(&mut self, link: u64) {
         let Some(it) = self.links.remove(&link) else { return };
         self.routes.forget_address(&it.address);
         self.home = self.home.filter(|&home| home != link);
     }
 
-    /// Why there is no way home now.
+    /// Notes why there is no way home at present.
     pub(super) fn nowhere(&mut self, error: &ClientError) {
         self.trouble = Some(error.clone());
         for call in &self.queued {
@@ -260,7 +261,7 @@ impl Table {
         }
     }
 
-    /// Every call that is not under way ends with this.
+    /// Ends every queued call with this error.
     pub(super) fn fail_queued(&mut self, error: &ClientError) {
         for call in std::mem::take(&mut self.queued) {
             if let Some(entry) = self.entries.remove(&call) {
@@ -270,27 +271,27 @@ impl Table {
         }
     }
 
-    /// Something was read from a link.
+    /// Notes that something was read from a link.
     pub(super) fn heard(&mut self, link: u64, now: Instant) {
         if let Some(link) = self.links.get_mut(&link) {
             link.heard = now;
         }
     }
 
-    /// How long a link has said nothing, and whether anything is due there. None: it is no more.
+    /// How long a link has been silent, and whether an answer is due there. `None` if the link no longer exists.
     pub(super) fn silence(&self, link: u64, now: Instant) -> Option<(Duration, bool)> {
         let link = self.links.get(&link)?;
         Some((now.saturating_duration_since(link.heard), !link.sent.is_empty()))
     }
 
-    /// Asks a link for a sign of life. Where even that cannot be sent it is not heard either.
+    /// Asks a link for a sign of life. If even that cannot be sent, the link stays silent, too.
     pub(super) fn ping(&self, link: u64, line: Vec<u8>) {
         if let Some(up) = self.links.get(&link).and_then(|link| link.up.as_ref()) {
             let _ = up.lines.try_send(line);
         }
     }
 
-    /// A call is answered.
+    /// Takes the answer of a call.
     pub(super) fn answered(&mut self, link: u64, call: u64, answer: Answer, now: Instant) -> Vec<Todo> {
         let Some(it) = self.links.get_mut(&link) else { return Vec::new() };
         it.heard = now;
@@ -309,7 +310,7 @@ impl Table {
             Ok(result) => {
                 it.put_off = 0;
                 if let Some(entry) = self.entries.remove(&call) {
-                    // Nobody waits any more where the call was given up meanwhile.
+                    // The receiver may have gone if the call was given up meanwhile.
                     let _ = entry.reply.send(Ok(Answered { result, after_doubt: entry.in_doubt }));
                 }
             }
@@ -319,7 +320,7 @@ impl Table {
         todo
     }
 
-    /// A call is answered by an error.
+    /// Handles an answer that is an error.
     fn refused(&mut self, link: u64, call: u64, error: ClientError, todo: &mut Vec<Todo>) {
         let Some(entry) = self.entries.get_mut(&call) else { return };
         let next = match entry.asked.next(&error, entry.tries) {
@@ -356,7 +357,7 @@ impl Table {
                         entry.last = Some(error);
                         self.queued.insert(call);
                     }
-                    // The node that was named is not known yet, or they send us in a circle: it changes hands just now.
+                    // The named node is not known yet, or the nodes send us in a circle: the network is changing hands.
                     (route, _) => {
                         route.iter().for_each(|route| self.routes.forget(route));
                         self.delay(call, error, backoff::wait(hops), todo);
@@ -366,7 +367,8 @@ impl Table {
         }
     }
 
-    /// It is tried again after a while. If there is no time for that, and nothing of it is in doubt, this is the answer.
+    /// Tries a call again after a while. If there is no time for that, and the call is not in doubt, the error is its
+    /// answer.
     fn delay(&mut self, call: u64, error: ClientError, after: Duration, todo: &mut Vec<Todo>) {
         let Some(entry) = self.entries.get_mut(&call) else { return };
         let is_too_late = entry.tried_until.is_some_and(|until| Instant::now() + after > until);
@@ -383,7 +385,7 @@ impl Table {
         todo.push(Todo::Wake { call, after });
     }
 
-    /// Another address may do better: what is under way stays where it is, what comes goes there.
+    /// Counts a call that was put off. Another address may do better: calls under way stay on the link, new ones go there.
     fn put_off(&mut self, link: u64) {
         let Some(it) = self.links.get_mut(&link) else { return };
         it.put_off += 1;
@@ -397,7 +399,7 @@ impl Table {
         }
     }
 
-    /// A link that nobody is sent to any more is closed once everything there is answered.
+    /// Closes a link to which no more calls are sent, once everything on it is answered.
     fn drop_idle(&mut self, link: u64) {
         let Some(it) = self.links.get(&link).filter(|it| it.sent.is_empty() && self.home != Some(link)) else { return };
         if !self.routes.lead_to(&it.address) {
@@ -405,14 +407,14 @@ impl Table {
         }
     }
 
-    /// A link that was not used for a while is closed, before the server does.
+    /// Closes a link that was unused for a while, before the server does.
     pub(super) fn close_unused(&mut self, link: u64) {
         if self.links.get(&link).is_some_and(|it| it.sent.is_empty()) {
             self.not_connected(link);
         }
     }
 
-    /// A link has ended.
+    /// Handles the end of a link.
     pub(super) fn ended(&mut self, link: u64, reason: &ClientError) -> Vec<Todo> {
         let Some(it) = self.links.remove(&link) else { return Vec::new() };
         if self.home == Some(link) {
@@ -427,7 +429,7 @@ impl Table {
         let lost = ClientError::Lost { cause: super::CLOSED.to_owned() };
         let mut todo = vec![Todo::Tell(reason.clone())];
         for &call in &it.sent {
-            // One line was too long, and it is among these; the others only lost their connection.
+            // Only one line was too long, and it is among these; the other calls merely lost their connection.
             let error = if too_long && longest != Some(call) { &lost } else { reason };
             let Some(entry) = self.entries.get_mut(&call) else { continue };
             match entry.asked.next(error, entry.tries) {
@@ -435,7 +437,7 @@ impl Table {
                     (entry.in_doubt, entry.stage, entry.last) = (true, CallStage::Queued, Some(error.clone()));
                     self.queued.insert(call);
                 }
-                // Turned away: nothing was read.
+                // The server turned the connection away: it read nothing.
                 Next::Later(after) => self.delay(call, error.clone(), after, &mut todo),
                 Next::Deliver | Next::Unknown | Next::Repeat(_) | Next::Elsewhere(_) => {
                     let Some(entry) = self.entries.remove(&call) else { continue };

@@ -1,8 +1,8 @@
-//! Events as they happen, over as many connections as it takes: in order, none missing, none twice.
+//! Events as they happen, over as many connections as needed: in order, none missing, none twice.
 //!
 //! A watch has a connection of its own and reads it only when asked for the next event, so a slow reader slows the socket
-//! and not the process; the server says `lagged`, and the watch goes on behind the last event that it handed over. It
-//! always knows the cursor of that place, from before the first event on, because it takes one before it subscribes.
+//! and not the process. When the server says `lagged`, the watch continues after the last event that it handed over. It
+//! always knows the cursor of that place, even before the first event, because it takes one before it subscribes.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::{Client, ClientError, RpcError, backoff, line};
 use crate::limits::BOOKMARK_EVERY_MS;
 use crate::wire::ErrorKind;
 
-/// Longest silence: the server says at least where it is, every ten seconds, and may be late.
+/// The longest silence: the server sends at least a bookmark every [`BOOKMARK_EVERY_MS`], which may be late.
 const SILENCE_MAX: Duration = Duration::from_millis(4 * BOOKMARK_EVERY_MS);
 
-/// What a [`Watch`] tells.
+/// What a [`Watch`] hands over.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
-    /// Something happened: the protocol's `event`. Its `cursor` is behind it.
+    /// Something happened: the protocol's `event`. Its `cursor` is the place after it.
     Event(Value),
-    /// Nothing else happened up to this cursor. Told only if asked for.
+    /// Nothing else happened up to this cursor. Only handed over if asked for.
     Bookmark(String),
 }
 
-/// A subscription to events that outlives connections. Dropped, it ends.
+/// A subscription to events that outlives its connections. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     addresses: Vec<String>,
@@ -34,20 +34,20 @@ pub struct Watch {
     filter: Map<String, Value>,
     cursor: String,
     bookmarks: bool,
-    /// The connection, and the part of a line that was read.
+    /// The connection, and the part of a line that has been read.
     made: Option<(Made, Vec<u8>)>,
-    /// Which of the addresses is asked next.
+    /// Which of the addresses is tried next.
     at: usize,
     tries: u32,
     ended: Option<ClientError>,
 }
 
 impl Client {
-    /// Watches events: `network`, `realm`, `scope` and `since` as `events.watch` has them; without `since` from now on. A
-    /// network that is named is watched by its id, so that a new name or its end does not end the watch.
+    /// Watches events. `network`, `realm`, `scope` and `since` are those of `events.watch`; without `since` it watches from
+    /// now on. A named network is watched by its id, so that neither a new name nor its end stops the watch.
     ///
     /// # Errors
-    /// What the server says against it, `cursor_lost` included; or it could not be reached in the time of a call.
+    /// The server's refusal, including `cursor_lost`; or the server could not be reached within the time of a call.
     pub async fn watch(&self, params: Map<String, Value>) -> Result<Watch, ClientError> {
         let mut filter = params;
         let since = filter.shift_remove("since").filter(|since| !since.is_null());
@@ -57,7 +57,7 @@ impl Client {
             // The server says what is wrong with it.
             other => other.to_string(),
         };
-        // Forwarding is what a watch wants: it goes on over every change of the owner.
+        // A watch needs forwarding: it then continues over every change of the owner.
         let options = Options { redirect: false, ..self.options().clone() };
         let limit = options.timeout;
         let (addresses, made) = (self.addresses().to_vec(), None);
@@ -69,7 +69,7 @@ impl Client {
         }
     }
 
-    /// The cursor of now for a filter. The network in it becomes an id.
+    /// The present cursor for a filter. Replaces the network in the filter by its id.
     async fn place(&self, filter: &mut Map<String, Value>, has_since: bool) -> Result<Value, ClientError> {
         let answer = match (filter.get("network"), has_since) {
             (Some(network), _) => {
@@ -81,7 +81,7 @@ impl Client {
                         }
                         found
                     }
-                    // Of one that is no more there is a history, and perhaps only its id is known.
+                    // A network that no longer exists still has a history, and perhaps only its id is known.
                     Err(error) if has_since && error.kind() == "not_found" => return Ok(Value::Null),
                     Err(error) => return Err(error),
                 }
@@ -91,7 +91,7 @@ impl Client {
                 let asked = Map::from_iter(realm.into_iter().chain([("limit".to_owned(), json!(1))]));
                 self.call("ip.list", asked).await?
             }
-            // Nothing is to be learned, but whether anybody is there.
+            // There is nothing to learn, except whether a server is there.
             (None, true) => self.call("server.ping", Map::new()).await?,
         };
         match answer.get("cursor") {
@@ -103,30 +103,31 @@ impl Client {
 }
 
 impl Watch {
-    /// Has the watch tell bookmarks, too: for whoever keeps the cursor somewhere.
+    /// Makes the watch hand over bookmarks, too, for callers who store the cursor.
     #[must_use]
     pub fn with_bookmarks(mut self) -> Self {
         self.bookmarks = true;
         self
     }
 
-    /// Behind the last event that was handed over: `since` of a watch that goes on from here.
+    /// The cursor after the last event that was handed over: `since` of a watch that continues from here.
     pub fn cursor(&self) -> &str {
         &self.cursor
     }
 
-    /// Goes on from another cursor: after `cursor_lost`, from the last common one, or from that of a list.
+    /// Continues from another cursor: after `cursor_lost`, from the last common one or that of a list.
     pub fn go_on_from(&mut self, cursor: impl Into<String>) {
         self.cursor = cursor.into();
         (self.made, self.ended) = (None, None);
     }
 
-    /// What is told next. It connects again as often as needed, and waits as long as it takes; given up, nothing is lost.
+    /// The next event or bookmark. Connects again as often as needed and waits as long as it takes. Nothing is lost if the
+    /// future is dropped.
     ///
     /// # Errors
-    /// The kind `cursor_lost`, with `data.last_common`, where what comes next is not there any more: the history was cut
-    /// off by a failover, or is not kept so long. Any other refusal of the subscription. Either ends the watch, and is
-    /// answered again and again, until [`Watch::go_on_from`].
+    /// The kind `cursor_lost`, with `data.last_common`, if the next events are no longer there: the history was cut off by a
+    /// failover, or is not kept for so long. Or any other refusal of the subscription. Either ends the watch, and is
+    /// returned again and again until [`Watch::go_on_from`].
     pub async fn next(&mut self) -> Result<Told, ClientError> {
         loop {
             if let Some(ended) = &self.ended {
@@ -157,7 +158,7 @@ impl Watch {
         }
     }
 
-    /// What a message tells.
+    /// Reads a message.
     fn heard(&mut self, mut message: Value) -> Result<Option<Told>, ClientError> {
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut params = message.get_mut("params").map(Value::take).unwrap_or_default();
@@ -177,7 +178,7 @@ impl Watch {
                 self.tries = 0;
                 Ok(self.bookmarks.then(|| Told::Bookmark(self.cursor.clone())))
             }
-            // It ended behind the last event that was sent, and all of those were read.
+            // The subscription ended after the last event that was sent, and all of those were read.
             "lagged" => {
                 self.lost(&ClientError::Lost { cause: "too far behind (`lagged`)".to_owned() });
                 Ok(None)
@@ -192,12 +193,12 @@ impl Watch {
                 (self.made, self.ended) = (None, Some(error.clone()));
                 Err(error)
             }
-            // The connection as a whole is refused: too many of them.
+            // The server refuses the connection as a whole: it has too many.
             _ if message.get("error").is_some() => {
                 self.lost(&ClientError::Lost { cause: "the server ended the connection".to_owned() });
                 Ok(None)
             }
-            // Of a later version.
+            // A message of a later version.
             _ => Ok(None),
         }
     }
@@ -214,7 +215,7 @@ impl Watch {
         }
     }
 
-    /// Subscribes at the first address that can be had, for as long as it takes.
+    /// Subscribes at the first address that can be reached, for as long as it takes.
     async fn resume(&mut self) -> Result<(), ClientError> {
         loop {
             if self.tries > 0 {

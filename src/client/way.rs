@@ -1,4 +1,4 @@
-//! How a connection of a client is made: the socket, then what is said before the first call: whether it follows
+//! Makes a connection of a client: opens the socket, then does what comes before the first call, such as asking for
 //! redirects.
 
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use super::options::Options;
 use super::{ClientError, line, open, request_line};
 
-/// An address of several that does not answer in this time is passed over.
+/// If there are several addresses, one that does not answer within this time is skipped.
 const CONNECT_OF_SEVERAL_MAX: Duration = Duration::from_secs(5);
 
-/// A connection on which everything is said that comes before a call.
+/// A connection that is ready for calls.
 #[derive(Debug)]
 pub(super) struct Made {
     pub reader: BufReader<OwnedReadHalf>,
@@ -21,11 +21,11 @@ pub(super) struct Made {
     pub socket: Option<socket2::Socket>,
 }
 
-/// Connects to one of so many addresses. Of several, one is taken that shows that it lives: the kernel accepts connections for
-/// a server that hangs, too, and what is asked of it there has an unknown end.
+/// Connects to `address`, one of `of` addresses. If there are several, the server must show that it is alive: the kernel
+/// accepts connections even for a hung server, and calls to such a server would end with an unknown outcome.
 ///
 /// # Errors
-/// [`ClientError::Connect`], or what the server says against that.
+/// [`ClientError::Connect`], or the server's refusal.
 pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<Made, ClientError> {
     let share = options.timeout / u32::try_from(of).unwrap_or(u32::MAX).max(1);
     let limit = if of > 1 { share.min(CONNECT_OF_SEVERAL_MAX) } else { options.timeout };
@@ -53,7 +53,7 @@ pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<
     Ok(made)
 }
 
-/// That none of these addresses leads to a server, each with its reason; none where there is none.
+/// The error that none of these addresses leads to a server, with the reason for each. `None` if no address was tried.
 pub(super) fn nowhere(tried: Vec<(String, ClientError)>) -> Option<ClientError> {
     let (_, last) = tried.last()?.clone();
     let causes: Option<Vec<String>> =
@@ -63,12 +63,12 @@ pub(super) fn nowhere(tried: Vec<(String, ClientError)>) -> Option<ClientError> 
             let addresses: Vec<String> = tried.into_iter().map(|(address, _)| address).collect();
             Some(ClientError::Connect { address: addresses.join(","), cause: causes.join("; ") })
         }
-        // What somebody answered says more.
+        // An answer that somebody gave says more.
         None => Some(last),
     }
 }
 
-/// Why nobody was reached; none where somebody answered.
+/// Why nobody was reached; `None` if somebody answered.
 fn in_vain(error: &ClientError) -> Option<&str> {
     match error {
         ClientError::Connect { cause, .. } | ClientError::Lost { cause } => Some(cause),
@@ -96,7 +96,7 @@ impl Made {
     }
 }
 
-/// Is it worth while to go on looking for a way after this?
+/// Is it worth trying again after this error?
 pub(crate) fn is_passing(error: &ClientError) -> bool {
     match error {
         ClientError::Connect { .. } | ClientError::Lost { .. } => true,

@@ -1,9 +1,9 @@
-//! What may be set: of each key the sort of value, of numbers the range, of words which; and what does not go together.
+//! Which values are allowed: for each key the type, the range of numbers, the words; and which settings conflict.
 //!
-//! All of it is looked at before any port is opened, by whoever reads a configuration: a value that is refused only later, or
-//! by nobody, is a server that starts and does not do what it was told.
+//! Everything is checked before any port is opened, whoever reads the configuration: a value that is refused later, or
+//! never, means a server that starts and does not do what it was told.
 //!
-//! Review notes: does each sentence name the key, what was given and what is allowed? Could it show a password?
+//! Review notes: does each sentence name the key, the value and what is allowed? Could it show a password?
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::peer::secret::Secret;
 use crate::store::redis::{TlsFiles, check_prefix, check_url, is_over_tls};
 use crate::{limits, telemetry};
 
-/// Numbers and the range of each.
+/// Keys with numbers, and the range of each.
 const RANGES: &[(&str, u64, u64)] = &[
     ("server.threads", 0, 64),
     ("server.max_line_bytes", 1 << 10, 64 << 20),
@@ -36,14 +36,14 @@ const RANGES: &[(&str, u64, u64)] = &[
     ("history.keep_bytes", 0, 1 << 44),
 ];
 
-/// What is under way at once has room several times over.
+/// Several times what can be under way at once.
 const DEGRADED_HEAL_BYTES_MIN: u64 = 16 << 20;
 
-/// Keys that take one of some words.
+/// Keys that take one of a few words.
 const WORDS: &[(&str, &[&str])] =
     &[("store.kind", &["embedded", "redis", "memory"]), ("log.format", &["text", "json"])];
 
-/// What a URL of Redis looks like.
+/// The forms of a Redis URL.
 const URLS: &str = "redis://HOST:PORT/DATABASE, redis+unix:///PATH, redis+sentinel://HOST:PORT,…/SERVICE/DATABASE or \
                     redis+cluster://HOST:PORT,…; over TLS rediss://, rediss+sentinel:// or rediss+cluster://";
 
@@ -51,8 +51,8 @@ fn at<'a>(tree: &'a Value, key: &str) -> &'a Value {
     key.split('.').fold(tree, |value, part| &value[part])
 }
 
-/// Values that are not of the sort of their key, as they were given. The crate that reads them would say so in words of Rust,
-/// of the first only, or make something of them (1 of 1.5).
+/// Problems with values of the wrong type, shown as they were given. The crate that reads them would report only the first,
+/// in terms of Rust, or convert it (1.5 to 1).
 pub(super) fn mistyped(given: &Value) -> Vec<String> {
     let values = Config::default().values().into_iter();
     values.filter_map(|(key, default)| mistyped_at(&key, at(given, &key), &default)).collect()
@@ -60,7 +60,7 @@ pub(super) fn mistyped(given: &Value) -> Vec<String> {
 
 fn mistyped_at(key: &str, value: &Value, default: &Value) -> Option<String> {
     let words = WORDS.iter().find(|(of, _)| *of == key).map(|(_, words)| *words);
-    // What comes from flags and from the environment is text.
+    // Values from flags and from the environment are text.
     let text = value.as_str();
     let (fits, allowed) = match default {
         _ if value.is_null() => return None,
@@ -83,17 +83,17 @@ fn mistyped_at(key: &str, value: &Value, default: &Value) -> Option<String> {
                 let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
                 (text.is_some_and(|text| words.contains(&text)), quoted.join(", "))
             }
-            // A number could not be given back as it was written: 1.10, 0010.
+            // A number could not be returned as it was written: 1.10, 0010.
             None => (text.is_some(), "a text in quotes".to_owned()),
         },
     };
-    // It may hold a password.
+    // The value may hold a password.
     let shown = if key == "store.redis" { "no text".to_owned() } else { value.to_string() };
-    (!fits).then(|| format!("`{key}` is {shown}; allowed is {allowed}"))
+    (!fits).then(|| format!("`{key}` is {shown}; it must be {allowed}"))
 }
 
 impl Config {
-    /// What is wrong with the values.
+    /// Everything that is wrong with the values.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.out_of_range();
         problems.extend(self.ports());
@@ -109,7 +109,8 @@ impl Config {
         problems
     }
 
-    /// What stands in for replicas needs some that are waited for, and what is kept for the next process is in memory, too.
+    /// Degrading stands in for replicas, so some must be waited for; and what is kept for the next process is in memory,
+    /// too.
     fn degrading(&self) -> Option<String> {
         let store = &self.store;
         let needs = if store.redis_replicas == 0 {
@@ -117,8 +118,8 @@ impl Config {
                 .to_owned()
         } else if store.redis_heal_bytes < DEGRADED_HEAL_BYTES_MIN {
             format!(
-                "`store.redis_heal_bytes` is {}: so much is acknowledged without replicas; allowed is {DEGRADED_HEAL_BYTES_MIN} \
-                 or more then",
+                "`store.redis_heal_bytes` is {}, which limits what is acknowledged without replicas; with `store.redis_degrade` \
+                 it must be {DEGRADED_HEAL_BYTES_MIN} or more",
                 store.redis_heal_bytes
             )
         } else {
@@ -127,7 +128,7 @@ impl Config {
         store.redis_degrade.then(|| format!("`store.redis_degrade` is true and {needs}"))
     }
 
-    /// What is shown to Redis is two files; and who names files for TLS must not go on without.
+    /// A client certificate needs both of its files; and a server that is given files for TLS must not connect without TLS.
     fn securing(&self) -> Vec<String> {
         let store = &self.store;
         let files = [
@@ -139,26 +140,23 @@ impl Config {
         let mut problems = Vec::new();
         for (one, other) in [(files[1], files[2]), (files[2], files[1])] {
             if is_set(&one) && !is_set(&other) {
-                problems.push(format!(
-                    "`{}` is {:?} and `{}` is not set; allowed is both, or neither",
-                    one.0, one.1, other.0
-                ));
+                problems.push(format!("`{}` is {:?} and `{}` is not set; set both, or neither", one.0, one.1, other.0));
             }
         }
         if store.kind == StoreKind::Redis && check_url(&store.redis).is_ok() && !is_over_tls(&store.redis) {
             let shown = without_user(&store.redis);
             problems.extend(files.iter().filter(|file| is_set(file)).map(|(key, path)| {
                 format!(
-                    "`{key}` is {path:?}, and `store.redis` is {shown:?}, over which nothing is encrypted; allowed is it with a URL \
-                     over TLS (rediss://, rediss+sentinel://, rediss+cluster://), or not at all"
+                    "`{key}` is {path:?}, and `store.redis` is {shown:?}, over which nothing is encrypted; use a URL over TLS \
+                     (rediss://, rediss+sentinel://, rediss+cluster://), or leave `{key}` out"
                 )
             }));
         }
         problems
     }
 
-    /// What is wrong with the files that a start reads, each to be found where this says: a server that ended of one only after it
-    /// was restarted would be missed.
+    /// What is wrong with the files that a start reads; `seen` says where each is found. Otherwise a running server would
+    /// only fail at its next start, when nobody expects it.
     pub(super) fn unfit_files(&self, seen: impl Fn(&Path) -> PathBuf) -> Vec<String> {
         let unfit_secret = || Secret::read_with_mode(&seen(&self.cluster.secret_file)).err();
         let secret = self.has_nodes().then(unfit_secret).flatten().map(|error| error.to_string());
@@ -176,7 +174,7 @@ impl Config {
         TlsFiles { ca: seen(&ca), certificate: seen(&certificate), key: seen(&key) }.check().err()
     }
 
-    /// May there be other nodes? Only then the port for them is opened.
+    /// May there be other nodes? The port for them is opened only then.
     fn has_nodes(&self) -> bool {
         self.store.kind == StoreKind::Redis && !self.cluster.secret_file.as_os_str().is_empty()
     }
@@ -185,10 +183,11 @@ impl Config {
         let tree = serde_json::to_value(self).unwrap_or_default();
         let ranges = RANGES.iter().map(|(key, min, max)| (key, at(&tree, key).as_u64().unwrap_or(0), min, max));
         let outside = ranges.filter(|(_, value, min, max)| value < min || value > max);
-        outside.map(|(key, value, min, max)| format!("`{key}` is {value}; allowed is {min} to {max}")).collect()
+        outside.map(|(key, value, min, max)| format!("`{key}` is {value}; it must be {min} to {max}")).collect()
     }
 
-    /// Each is one that can be listened on, by whom it may be reached, and no two are the same.
+    /// Checks that each port can be listened on, that only those meant to be can be reached from outside, and that no two
+    /// are the same.
     fn ports(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let ports = [
@@ -199,71 +198,88 @@ impl Config {
         for (key, text) in ports {
             match text.parse::<SocketAddr>() {
                 Err(_) => problems
-                    .push(format!("`{key}` is {text:?}; allowed is an address and a port, as 127.0.0.1:7400")),
+                    .push(format!("`{key}` is {text:?}; it must be an address and a port, for example 127.0.0.1:7400")),
                 Ok(address) if !address.ip().is_loopback() && !self.server.insecure_listen => problems.push(format!(
-                    "`{key}` is {text}, which others can reach, and nothing is encrypted; allowed is a loopback address, or \
-                     any with --insecure-listen (`server.insecure_listen = true`)"
+                    "`{key}` is {text}, which others can reach, and nothing is encrypted; use a loopback address, or any \
+                     address with --insecure-listen (`server.insecure_listen = true`)"
                 )),
                 Ok(_) => {}
             }
         }
-        let listen = &self.cluster.listen;
-        let everywhere = listen.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified());
-        if self.has_nodes() && everywhere && self.cluster.advertise.is_empty() {
-            problems.push(format!(
-                "`cluster.listen` is {listen}, which tells other nodes no address of this one; allowed is it with \
-                 `cluster.advertise`, where they reach it, as 10.0.0.7:7402 (`--advertise`)"
-            ));
-        }
+        problems.extend(self.nowhere());
         let opened = &ports[..if self.has_nodes() { 3 } else { 2 }];
         for (nth, (key, text)) in opened.iter().enumerate() {
             if let Some((other, _)) = opened[..nth].iter().find(|(_, other)| is_same_port(text, other)) {
                 let problem =
-                    format!("`{key}` is {text}, which `{other}` takes; allowed is another port, or 0 for a free one");
+                    format!("`{key}` is {text}, which `{other}` uses; choose another port, or 0 for a free one");
                 problems.push(problem);
             }
         }
         problems
     }
 
-    /// What this server and its place in Redis are called, and where they are looked for.
+    /// A port on all addresses has no address that others could be given: other nodes, and clients that ask to be
+    /// redirected.
+    fn nowhere(&self) -> Option<String> {
+        let (nodes, clients) = (&self.cluster.listen, &self.server.listen);
+        let everywhere = |text: &str| text.parse().is_ok_and(|at: SocketAddr| at.ip().is_unspecified());
+        if !self.has_nodes() || !self.cluster.advertise.is_empty() {
+            return None;
+        }
+        if everywhere(nodes) {
+            return Some(format!(
+                "`cluster.listen` is {nodes}, which tells other nodes no address of this one; also set `cluster.advertise` \
+                 (`--advertise`), where they reach it, for example 10.0.0.7:7402"
+            ));
+        }
+        everywhere(clients).then(|| {
+            format!(
+                "`server.listen` is {clients}, which tells clients that ask to be redirected no address of this node; set it to one \
+                 address, or also set `cluster.advertise` (`--advertise`), where other nodes reach this one, for example \
+                 10.0.0.7:7402: clients are sent to its host"
+            )
+        })
+    }
+
+    /// Checks the names of this server and of its keys in Redis, and the addresses where they are found.
     fn names(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let (node, longest) = (&self.server.node, limits::NAME_CHARACTERS_MAX);
-        // Empty: the machine's name, which is as it is.
+        // If it is empty, the machine's name is used, whatever that is.
         if node.len() > longest || !node.bytes().all(|byte| byte.is_ascii_graphic()) {
             problems.push(format!(
-                "`server.node` is {node:?}; allowed is 1 to {longest} letters, digits and signs of ASCII without blanks, or \
-                 nothing for the machine's name"
+                "`server.node` is {node:?}; it must be 1 to {longest} ASCII letters, digits and signs without blanks, or empty \
+                 for the machine's name"
             ));
         }
         let advertise = &self.cluster.advertise;
         if !advertise.is_empty() && !can_be_reached(advertise) {
             problems.push(format!(
-                "`cluster.advertise` is {advertise:?}; allowed is a host and a port, as 10.0.0.7:7402, node-1:7402 or \
+                "`cluster.advertise` is {advertise:?}; it must be a host and a port, for example 10.0.0.7:7402, node-1:7402 or \
                  [2001:db8::7]:7402"
             ));
         }
         let prefix = &self.store.prefix;
         if check_prefix(prefix).is_err() {
-            problems.push(format!("`store.prefix` is {prefix:?}; allowed is 1 to 64 letters, digits and `-_.:/`"));
+            problems.push(format!("`store.prefix` is {prefix:?}; it must be 1 to 64 letters, digits and `-_.:/`"));
         }
         if let Err(why) = check_url(&self.store.redis) {
             let shown = without_user(&self.store.redis);
-            problems.push(format!("`store.redis` is {shown:?}, which is no URL of Redis ({why}); allowed is {URLS}"));
+            problems
+                .push(format!("`store.redis` is {shown:?}, which is not a URL of Redis ({why}); it must be {URLS}"));
         }
         problems
     }
 }
 
-/// Would the second of them find its port taken? Port 0 is another one each time.
+/// Would the second one find its port taken? Port 0 is a different port each time.
 fn is_same_port(one: &str, other: &str) -> bool {
     let (Ok(one), Ok(other)) = (one.parse::<SocketAddr>(), other.parse::<SocketAddr>()) else { return false };
     let covers = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && one.port() != 0 && one.is_ipv4() == other.is_ipv4() && covers
 }
 
-/// Can other nodes connect to it: a host, by name or address, and a port?
+/// Can other nodes connect to it: does it have a host, by name or address, and a port?
 fn can_be_reached(at: &str) -> bool {
     let Some((host, port)) = at.rsplit_once(':') else { return false };
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -278,13 +294,13 @@ fn can_be_reached(at: &str) -> bool {
     host_is_right && port.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
-/// A URL, or what was given for one, without a name and a password, wherever they stand in it.
+/// A URL, or whatever was given as one, without a user name and a password, wherever they are in it.
 fn without_user(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").map_or(("", url), |(_, rest)| (&url[..url.len() - rest.len()], rest));
     match rest.split_once('?') {
-        // Where a name and a password end nobody can tell.
+        // Nobody can tell where a name and a password end.
         Some((_, settings)) if settings.contains('@') => format!("{scheme}…"),
-        // A socket's stand there.
+        // In the URL of a socket, they are among the settings.
         Some((place, _)) => format!("{scheme}{}?…", place.rsplit_once('@').map_or(place, |(_, host)| host)),
         None => format!("{scheme}{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
     }
@@ -302,19 +318,19 @@ mod tests {
     #[test]
     fn a_value_of_another_sort_is_refused_by_its_key_with_what_is_allowed() {
         for (text, said) in [
-            ("[server]\nthreads = 1.5", "`server.threads` is 1.5; allowed is a whole number, 0 to 64"),
-            ("[server]\nthreads = -1", "`server.threads` is -1; allowed is a whole number, 0 to 64"),
-            ("[server]\nthreads = true", "`server.threads` is true; allowed is a whole number, 0 to 64"),
-            ("[server]\nthreads = \"two\"", "`server.threads` is \"two\"; allowed is a whole number, 0 to 64"),
+            ("[server]\nthreads = 1.5", "`server.threads` is 1.5; it must be a whole number, 0 to 64"),
+            ("[server]\nthreads = -1", "`server.threads` is -1; it must be a whole number, 0 to 64"),
+            ("[server]\nthreads = true", "`server.threads` is true; it must be a whole number, 0 to 64"),
+            ("[server]\nthreads = \"two\"", "`server.threads` is \"two\"; it must be a whole number, 0 to 64"),
             (
                 "[server]\ninsecure_listen = \"maybe\"",
-                "`server.insecure_listen` is \"maybe\"; allowed is true or false",
+                "`server.insecure_listen` is \"maybe\"; it must be true or false",
             ),
-            ("[server]\nlisten = [1]", "`server.listen` is [1]; allowed is a text in quotes"),
-            ("[server]\nnode = 1.10", "`server.node` is 1.1; allowed is a text in quotes"),
-            ("[store]\ndirectory = true", "`store.directory` is true; allowed is a text in quotes"),
-            ("[store]\nkind = \"files\"", "`store.kind` is \"files\"; allowed is \"embedded\", \"redis\", \"memory\""),
-            ("[log]\nformat = 7", "`log.format` is 7; allowed is \"text\", \"json\""),
+            ("[server]\nlisten = [1]", "`server.listen` is [1]; it must be a text in quotes"),
+            ("[server]\nnode = 1.10", "`server.node` is 1.1; it must be a text in quotes"),
+            ("[store]\ndirectory = true", "`store.directory` is true; it must be a text in quotes"),
+            ("[store]\nkind = \"files\"", "`store.kind` is \"files\"; it must be \"embedded\", \"redis\", \"memory\""),
+            ("[log]\nformat = 7", "`log.format` is 7; it must be \"text\", \"json\""),
         ] {
             assert_eq!(refused(text), said);
         }
@@ -356,12 +372,12 @@ mod tests {
                 }
             };
             let own = |key: &str, said: &str| (key.to_owned(), said.to_owned());
-            // Without replicas `store.redis_degrade` cannot be, nor a key without its certificate.
+            // `store.redis_degrade` needs replicas, and a key needs its certificate.
             let mut set = vec![own("store.redis_replicas", "1")];
             if ["store.redis_certificate", "store.redis_key"].contains(&key.as_str()) {
                 set.extend(["certificate", "key"].map(|of| (format!("store.redis_{of}"), "x".to_owned())));
             }
-            // Over Redis the files must be there; beside another store any name will do, if that overrides it.
+            // With Redis the files must exist; with another store that overrides it, any name will do.
             let files = ["store.redis_ca", "store.redis_certificate", "store.redis_key", "cluster.secret_file"];
             let is_file = files.contains(&key.as_str());
             let kind = own("store.kind", if is_file { "memory" } else { "redis" });
@@ -386,12 +402,12 @@ mod tests {
     #[test]
     fn a_wrong_value_of_a_variable_is_refused_with_its_name() {
         for (key, value, said) in [
-            ("server.threads", "1.5", "`server.threads` is \"1.5\"; allowed is a whole number, 0 to 64"),
-            ("server.threads", "", "`server.threads` is \"\"; allowed is a whole number, 0 to 64"),
-            ("server.threads", "65", "`server.threads` is 65; allowed is 0 to 64"),
-            ("metrics.networks_max", "-1", "`metrics.networks_max` is \"-1\"; allowed is a whole number, 0 to 1000000"),
-            ("store.redis_degrade", "2", "`store.redis_degrade` is \"2\"; allowed is true or false"),
-            ("log.format", "7", "`log.format` is \"7\"; allowed is \"text\", \"json\""),
+            ("server.threads", "1.5", "`server.threads` is \"1.5\"; it must be a whole number, 0 to 64"),
+            ("server.threads", "", "`server.threads` is \"\"; it must be a whole number, 0 to 64"),
+            ("server.threads", "65", "`server.threads` is 65; it must be 0 to 64"),
+            ("metrics.networks_max", "-1", "`metrics.networks_max` is \"-1\"; it must be a whole number, 0 to 1000000"),
+            ("store.redis_degrade", "2", "`store.redis_degrade` is \"2\"; it must be true or false"),
+            ("log.format", "7", "`log.format` is \"7\"; it must be \"text\", \"json\""),
             ("server.lissten", "x", "there is no key `server.lissten`; did you mean `server.listen`?"),
         ] {
             let variable = variable_of(key);
@@ -405,8 +421,8 @@ mod tests {
     fn a_place_that_cannot_be_reached_is_refused_before_a_start() {
         for url in ["http://x", "x", "", "redis://", "redis+sentinel://h:1", "redis+cluster://h:1/3", "redis://h/x"] {
             let said = refused(&format!("[store]\nredis = \"{url}\""));
-            assert!(said.starts_with(&format!("`store.redis` is \"{url}\", which is no URL of Redis (")), "{said}");
-            assert!(said.contains("allowed is redis://") && !said.contains("InvalidClientConfig"), "{said}");
+            assert!(said.starts_with(&format!("`store.redis` is \"{url}\", which is not a URL of Redis (")), "{said}");
+            assert!(said.contains("it must be redis://") && !said.contains("InvalidClientConfig"), "{said}");
         }
         let said = refused("[store]\nredis = \"http://me:pass/word@x:1\"");
         assert!(said.contains("\"http://x:1\"") && !said.contains("word"), "{said}");
@@ -417,16 +433,16 @@ mod tests {
             "http://me:a?word@x",
         ] {
             let said = refused(&format!("[store]\nredis = \"{url}\""));
-            assert!(said.contains("which is no URL of Redis") && !said.contains("word"), "{said}");
+            assert!(said.contains("which is not a URL of Redis") && !said.contains("word"), "{said}");
         }
         for prefix in ["a b", ""] {
             let said = refused(&format!("[store]\nkind = \"redis\"\nprefix = \"{prefix}\""));
-            assert_eq!(said, format!("`store.prefix` is {prefix:?}; allowed is 1 to 64 letters, digits and `-_.:/`"));
+            assert_eq!(said, format!("`store.prefix` is {prefix:?}; it must be 1 to 64 letters, digits and `-_.:/`"));
         }
         for advertise in ["x", "10.0.0.7", ":7402", "x:", "x:0", "x:70000", "a b:1", "2001:db8::7:7402", "0.0.0.0:7402"]
         {
             let said = refused(&format!("[cluster]\nadvertise = \"{advertise}\""));
-            assert!(said.starts_with(&format!("`cluster.advertise` is {advertise:?}; allowed is a host")), "{said}");
+            assert!(said.starts_with(&format!("`cluster.advertise` is {advertise:?}; it must be a host")), "{said}");
         }
     }
 
@@ -475,18 +491,18 @@ mod tests {
         };
         let both = said("127.0.0.1:7400", "127.0.0.1:7400");
         assert!(
-            both.starts_with("`server.http_listen` is 127.0.0.1:7400, which `server.listen` takes; allowed"),
+            both.starts_with("`server.http_listen` is 127.0.0.1:7400, which `server.listen` uses; choose"),
             "{both}"
         );
         assert_ne!(said("127.0.0.1:7400", "0.0.0.0:7400"), "");
         assert_eq!(said("127.0.0.1:0", "127.0.0.1:0"), "");
         assert_eq!(said("127.0.0.1:7400", "127.0.0.2:7400"), "");
-        // The port for other nodes counts where it is opened.
+        // The port for other nodes only counts if it is opened.
         assert_eq!(said("127.0.0.1:7402", "127.0.0.1:7401"), "");
         config.store.kind = StoreKind::Redis;
         config.cluster.secret_file = "secret".into();
         assert!(
-            config.problems().concat().starts_with("`cluster.listen` is 127.0.0.1:7402, which `server.listen` takes")
+            config.problems().concat().starts_with("`cluster.listen` is 127.0.0.1:7402, which `server.listen` uses")
         );
     }
 
@@ -499,18 +515,17 @@ mod tests {
         assert!(said.contains("nothing is encrypted") && !said.contains("secret"), "{said}");
         for (one, other) in [("certificate", "key"), ("key", "certificate")] {
             let said = refused(&format!("{secured}redis_{one} = \"x.pem\""));
-            let wanted =
-                format!("`store.redis_{one}` is \"x.pem\" and `store.redis_{other}` is not set; allowed is both");
+            let wanted = format!("`store.redis_{one}` is \"x.pem\" and `store.redis_{other}` is not set; set both");
             assert!(said.starts_with(&wanted), "{said}");
         }
         let said = refused(&format!("{secured}redis_ca = \"no/such.pem\""));
         assert!(said.starts_with("`store.redis_ca` is \"no/such.pem\", which cannot be read: "), "{said}");
-        // Another store, where that overrides this one, does not look at them.
+        // Another store that overrides Redis does not read these files.
         let file = Some(("t.toml".into(), format!("{plain}redis_ca = \"no/such.pem\"")));
         let flags = vec![("store.kind".to_owned(), "embedded".to_owned())];
         Config::load(&Sources { file, flags, ..Default::default() }).unwrap();
         let said = refused(&secured.replace("/0", "/0#insecure"));
-        assert!(said.contains("that of a stranger") && said.contains("allowed is redis://"), "{said}");
+        assert!(said.contains("that of a stranger") && said.contains("it must be redis://"), "{said}");
     }
 
     #[test]
@@ -530,7 +545,10 @@ mod tests {
         let write = |text: &str| File::create(&file).unwrap().write_all(text.as_bytes()).unwrap();
         write("abc");
         let said = refused(&shared);
-        assert!(said.starts_with(&format!("{begins}has 3 bytes")) && said.contains("allowed is 16 to 4096"), "{said}");
+        assert!(
+            said.starts_with(&format!("{begins}has 3 bytes")) && said.contains("it must have 16 to 4096"),
+            "{said}"
+        );
         write("0123456789abcdef");
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o400)).unwrap();
         let load = |text: &str, flags: &[(&str, &str)]| {
@@ -542,10 +560,20 @@ mod tests {
             let everywhere = format!("[server]\ninsecure_listen = true\n{shared}listen = {listen:?}\n");
             let said = refused(&everywhere);
             assert!(said.starts_with(&format!("`cluster.listen` is {listen}, which tells")), "{said}");
-            assert!(said.contains("; allowed is it with `cluster.advertise`, where"), "{said}");
+            assert!(said.contains("; also set `cluster.advertise` (`--advertise`), where"), "{said}");
             assert!(load(&everywhere, &[("cluster.advertise", "10.0.0.7:7402")]).is_ok());
-            // Nobody comes there.
+            // The port for other nodes is not opened.
             assert!(load(&everywhere, &[("store.kind", "memory")]).is_ok());
+        }
+        for listen in ["0.0.0.0:7400", "[::]:7400"] {
+            let everywhere =
+                format!("[server]\ninsecure_listen = true\nlisten = {listen:?}\n{shared}listen = \"10.0.0.7:7402\"\n");
+            let said = refused(&everywhere);
+            assert!(said.starts_with(&format!("`server.listen` is {listen}, which tells clients")), "{said}");
+            assert!(said.contains("also set `cluster.advertise` (`--advertise`), where"), "{said}");
+            assert!(load(&everywhere, &[("cluster.advertise", "10.0.0.7:7402")]).is_ok());
+            // Nobody is sent from there to another node.
+            assert!(load(&everywhere, &[("cluster.secret_file", "")]).is_ok());
         }
     }
 }

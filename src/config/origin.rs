@@ -1,4 +1,4 @@
-//! Where a value comes from, and what differs between two configurations: for whoever looks for the reason of a setting.
+//! Where a value comes from, and how two configurations differ: for an operator who looks for the reason of a setting.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{Config, Sources, known_keys, leaves, variable_of};
 
-/// What set a value. The later one wins.
+/// The source of a value. Later ones win.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Nobody: it is what the program has by itself.
+    /// Nothing sets it: it is the program's default.
     Default,
     /// The configuration file.
     File,
@@ -32,18 +32,19 @@ impl fmt::Display for Origin {
 }
 
 impl Sources {
-    /// What sets `key`, as `log.level`.
+    /// The source of `key`, such as `log.level`.
     pub fn origin(&self, key: &str) -> Origin {
         self.origin_beside(&self.in_file(), key)
     }
 
-    /// What sets each of these keys, in their order.
+    /// The source of each of these keys, in their order.
     pub fn origins<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Vec<Origin> {
         let in_file = self.in_file();
         keys.map(|key| self.origin_beside(&in_file, key)).collect()
     }
 
-    /// A problem, and the variable that set the key it begins with, if one did: whoever reads the file looks in vain.
+    /// Adds the variable that set the key with which a problem begins, if one did: otherwise a reader would search the file
+    /// in vain.
     pub(super) fn with_variable(&self, problem: String) -> String {
         let key = problem.split('`').nth(1).unwrap_or_default();
         match self.origin(key) {
@@ -63,7 +64,7 @@ impl Sources {
         if in_file.iter().any(|given| given == key) { Origin::File } else { Origin::Default }
     }
 
-    /// Keys that the file gives.
+    /// The keys that the file sets.
     fn in_file(&self) -> Vec<String> {
         let table = self.file.as_ref().and_then(|(_, text)| toml::from_str::<toml::Table>(text).ok());
         let tree = table.and_then(|table| serde_json::to_value(table).ok()).unwrap_or_default();
@@ -72,7 +73,7 @@ impl Sources {
 }
 
 impl Config {
-    /// Each key with its value, in the order of the file that is shipped.
+    /// Each key with its value, in the order of the file `config/server.toml`.
     pub fn values(&self) -> Vec<(String, Value)> {
         let tree = serde_json::to_value(self).unwrap_or_default();
         let value = |key: &str| key.split('.').fold(&tree, |value, part| &value[part]).clone();

@@ -1,11 +1,11 @@
-//! What is said of a file that is no TOML: where, and what is wrong there. Its lines are not shown: the one that is wrong may be
-//! that with the password of Redis, and what is said ends up in a log.
+//! Says where a file is not valid TOML, and what is wrong there. Its lines are not shown, because the wrong one may hold the
+//! password of Redis, and the message ends up in a log.
 //!
-//! Review notes: is anything of the file told but the name of a key that there is?
+//! Review notes: does the message show anything of the file except the name of a known key?
 
 use super::known_keys;
 
-/// Where the file is wrong, and how; with the key of that line, if it is one of ours.
+/// The place and the problem, with the key of that line if it is one of ours.
 pub(super) fn no_toml(path: &std::path::Path, text: &str, error: &toml::de::Error) -> String {
     let (path, message) = (path.display(), error.message());
     let before = error.span().and_then(|span| text.get(..span.start));
@@ -17,7 +17,7 @@ pub(super) fn no_toml(path: &std::path::Path, text: &str, error: &toml::de::Erro
     format!("{path}, line {line}{key}, column {column}: {message}")
 }
 
-/// The key to which a line gives a value, if there is one called so.
+/// The key that a line sets, if there is one of that name.
 fn key_in(line: &str) -> Option<&str> {
     let key = line.split_once('=')?.0.trim();
     let is_known = known_keys().iter().any(|known| known.rsplit('.').next() == Some(key));

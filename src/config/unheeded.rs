@@ -1,15 +1,15 @@
-//! Keys that say something of Redis, where the register is kept elsewhere. A server that passed them over would begin an empty
-//! register in files, and grant again what the register in Redis has granted.
+//! Finds keys about Redis that would be ignored because the register is kept elsewhere. A server that ignored them would
+//! begin an empty register in files, and grant again what the register in Redis has granted.
 //!
-//! Only what `store.kind` itself overrides is passed over: a file that names a Redis may stand below a flag or a variable that
-//! names another store. The file that is shipped gives every key its default, beside a kind: that says nothing.
+//! A key may be ignored only if `store.kind` itself overrides it: a file may name a Redis, while a flag or a variable names
+//! another store. The shipped file gives every key its default beside a kind, which says nothing.
 
 use super::{Config, Origin, Sources, StoreKind};
 
 const KIND: &str = "store.kind";
 
 impl Config {
-    /// What is set and would not be heeded.
+    /// Problems with settings that would be ignored.
     pub(super) fn unheeded(&self, sources: &Sources) -> Vec<String> {
         if self.store.kind == StoreKind::Redis {
             return Vec::new();
@@ -44,13 +44,11 @@ impl Config {
                 format!("`{KIND}` is {value} ({kind}), {is_kept}")
             }
         };
-        format!(
-            "`{key}` is set and {given}, so no Redis would be asked; allowed is it with `{KIND}` \"redis\", or not at all"
-        )
+        format!("`{key}` is set and {given}, so no Redis would be asked; set `{KIND}` to \"redis\", or leave it out")
     }
 }
 
-/// Which of two wins.
+/// The rank of a source: the higher one wins.
 fn rank(origin: &Origin) -> u8 {
     match origin {
         Origin::Default => 0,
@@ -77,9 +75,9 @@ mod tests {
     /// It would begin an empty register beside the one that is meant.
     #[test]
     fn a_redis_that_is_named_is_not_passed_over_without_a_word() {
-        let unset = "is set and `store.kind` is not, which keeps the register in files, so no Redis would be asked; allowed is it \
-                     with `store.kind` \"redis\", or not at all";
-        // Also where it is the default that is named.
+        let unset = "is set and `store.kind` is not, which keeps the register in files, so no Redis would be asked; set \
+                     `store.kind` to \"redis\", or leave it out";
+        // Also if the URL is the default.
         for url in ["redis://:word@h/0", "redis://127.0.0.1:6379/0"] {
             let said = load(&format!("[store]\nredis = \"{url}\""), &[], &[]).unwrap_err();
             assert_eq!(said, format!("`store.redis` {unset}"));

@@ -1,9 +1,9 @@
 //! Addresses, prefixes and ranges: strict parsing, canonical output, arithmetic.
 //!
-//! Parsed once at the edge and valid from then on. What is refused: leading zeros, zone ids, IPv4-mapped IPv6,
-//! host bits in a prefix, a range whose ends are of two families or out of order. Output is RFC 5952.
+//! Texts are parsed once, where they enter, and the values are valid from then on. Refused are leading zeros, zone ids,
+//! IPv4-mapped IPv6, host bits in a prefix, and ranges whose ends are of two families or out of order. Output is RFC 5952.
 //!
-//! Neighbours: `wire` parses requests with this; `space` and `network` compute with the plain numbers of
+//! Neighbours: `wire` parses requests with these types; `space` and `network` compute with the plain numbers of
 //! [`Address::bits`]. Nothing here loops over the addresses of a range.
 
 use std::fmt;
@@ -22,7 +22,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both families, IPv4 first, as everything here is ordered.
+    /// Both families, IPv4 first, which is the order used everywhere here.
     pub const ALL: [Family; 2] = [Family::V4, Family::V6];
 
     /// Width of an address: 32 or 128.
@@ -41,7 +41,7 @@ impl Family {
         }
     }
 
-    /// Highest address of the family as a number.
+    /// The highest address of the family, as a number.
     pub const fn last_bits(self) -> u128 {
         match self {
             Family::V4 => u32::MAX as u128,
@@ -65,7 +65,7 @@ pub enum Address {
     V6(u128),
 }
 
-/// What is wrong with a text that should have been an address, prefix or range. `Display` is for people.
+/// What is wrong with a text that should have been an address, prefix or range. `Display` is meant for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}: {problem}")]
 pub struct Malformed {
@@ -91,7 +91,7 @@ impl Address {
     /// The address of `family` with this number.
     ///
     /// # Panics
-    /// In debug builds if an IPv4 number is wider than 32 bits; callers compute inside one subnet.
+    /// In debug builds, if an IPv4 number is wider than 32 bits. Callers compute inside one subnet, so this does not happen.
     pub fn new(family: Family, bits: u128) -> Self {
         match family {
             Family::V4 => {
@@ -118,7 +118,7 @@ impl Address {
         }
     }
 
-    /// An IPv6 link-local address (fe80::/10), which a gateway may have.
+    /// Is it an IPv6 link-local address (fe80::/10)? A gateway may have one.
     pub const fn is_link_local(self) -> bool {
         match self {
             Address::V4(_) => false,
@@ -134,7 +134,7 @@ impl Address {
         }
     }
 
-    /// The address before it, if there is one.
+    /// The previous address of the family, if there is one.
     pub fn previous(self) -> Option<Self> {
         match self {
             Address::V4(bits) => bits.checked_sub(1).map(Address::V4),
@@ -191,8 +191,8 @@ impl FromStr for Address {
     }
 }
 
-/// Does it read as an address, a prefix or a range, well formed or not: an address, alone or before what can be nothing else than
-/// the rest of a prefix or of a range? `10.0.0.5/24` and `10.0.0.9-10.0.0` do, `10.0.0.0-lan` does not.
+/// Does the text read as an address, a prefix or a range, even a malformed one? It does if it is an address, alone or followed
+/// by what can only be the rest of a prefix or range: `10.0.0.5/24` and `10.0.0.9-10.0.0` do, `10.0.0.0-lan` does not.
 pub fn reads_as_address(text: &str) -> bool {
     let end = text.find(['/', '-', '+']).unwrap_or(text.len());
     let Ok(first) = text[..end].parse::<Address>() else { return false };
@@ -205,24 +205,24 @@ pub fn reads_as_address(text: &str) -> bool {
     rest.bytes().all(fits) || rest.parse::<Address>().is_ok()
 }
 
-/// A guess at why a text is no address, for the person who reads the error.
+/// A guess at why a text is not an address, for the person who reads the error.
 fn problem_of(text: &str) -> &'static str {
     if text.is_empty() {
         "it is empty"
     } else if text.contains('%') {
         "zone ids are refused"
     } else if text.contains('/') {
-        "it is a prefix, one address is wanted"
+        "it is a prefix, but a single address is needed"
     } else if text.split('.').count() == 4 && text.split('.').any(|part| part.len() > 1 && part.starts_with('0')) {
         "leading zeros are refused"
     } else if text.trim() != text {
-        "it has blanks around it"
+        "it has white space around it"
     } else {
         "neither IPv4 (10.0.0.5) nor IPv6 (2001:db8::5)"
     }
 }
 
-/// A prefix: an aligned block of addresses, host bits zero.
+/// A prefix: an aligned block of addresses whose host bits are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cidr {
     base: Address,
@@ -242,7 +242,7 @@ impl Cidr {
     /// The prefix of this length that contains `address`.
     ///
     /// # Panics
-    /// In debug builds if the length is longer than an address.
+    /// In debug builds, if the length exceeds the width of an address.
     pub fn containing(address: Address, length: u8) -> Self {
         let width = address.family().width();
         debug_assert!(length <= width);
@@ -303,7 +303,7 @@ impl FromStr for Cidr {
         };
         let base: Address =
             address.parse().map_err(|error: Malformed| Malformed::new(text, EXPECTED, error.problem))?;
-        // One spelling of a number: no sign, no leading zero.
+        // A number has only one spelling: no sign, no leading zero.
         let digits = length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
         let length = length.parse().ok().filter(|_| digits);
         let Some(typed) = length.and_then(|length| IpNet::new(base.into(), length).ok()) else {
@@ -319,7 +319,7 @@ impl FromStr for Cidr {
 }
 
 impl From<IpNet> for Cidr {
-    /// The prefix; host bits are left out.
+    /// The prefix of the net, without host bits.
     fn from(net: IpNet) -> Self {
         Self { base: net.network().into(), length: net.prefix_len() }
     }
@@ -364,7 +364,7 @@ impl Range {
         self.first.family()
     }
 
-    /// Number of addresses, saturating at 2^128 - 1 for the whole of IPv6, which no subnet may be.
+    /// Number of addresses. Saturates at 2^128 - 1 for the whole of IPv6, which no subnet may be.
     pub fn size(self) -> u128 {
         (self.last.bits() - self.first.bits()).saturating_add(1)
     }
@@ -379,17 +379,17 @@ impl Range {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// Have the two any address in common?
+    /// Do the two share any address?
     pub fn overlaps(self, other: Range) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// What the two have in common.
+    /// The addresses that the two share.
     pub fn intersection(self, other: Range) -> Option<Range> {
         self.overlaps(other).then(|| Range { first: self.first.max(other.first), last: self.last.min(other.last) })
     }
 
-    /// What is left of it without `other`: nothing, one part, or two.
+    /// What is left of this range without `other`: nothing, one part, or two.
     pub fn without(self, other: Range) -> impl Iterator<Item = Range> {
         let (before, after) = if self.overlaps(other) {
             let before = other.first.previous().filter(|_| self.first < other.first);
@@ -406,18 +406,18 @@ impl Range {
         self.overlaps(other) || self.last.next() == Some(other.first) || other.last.next() == Some(self.first)
     }
 
-    /// The prefix that it is, if it is one.
+    /// The prefix that has exactly these addresses, if there is one.
     pub fn as_cidr(self) -> Option<Cidr> {
         let mut cidrs = self.cidrs();
         let first = cidrs.next();
         first.filter(|_| cidrs.next().is_none())
     }
 
-    /// The prefixes that it consists of, as few as can be, ascending: at most two per bit of an address.
+    /// The smallest set of prefixes that make up this range, ascending: at most two per bit of an address.
     pub fn cidrs(self) -> impl Iterator<Item = Cidr> {
         let nets = match (self.first, self.last) {
             (Address::V6(first), Address::V6(last)) => IpSubnets::V6(Ipv6Subnets::new(first.into(), last.into(), 0)),
-            // Both ends are of one family.
+            // Both ends are of the same family.
             (first, last) => {
                 IpSubnets::V4(Ipv4Subnets::new((first.bits() as u32).into(), (last.bits() as u32).into(), 0))
             }
@@ -425,7 +425,7 @@ impl Range {
         nets.map(Cidr::from)
     }
 
-    /// As people write it: a prefix where it is a whole one, one address alone, else first and last.
+    /// As people write it: as a prefix or a single address where possible, otherwise as first and last address.
     pub fn as_typed(self) -> String {
         match self.as_cidr() {
             _ if self.first == self.last => self.first.to_string(),
@@ -464,10 +464,10 @@ impl FromStr for Range {
         }
         if let Some((first, count)) = text.split_once('+') {
             let first: Address = first.parse().map_err(inner)?;
-            // One spelling of a number: no sign, no leading zero, and so no 0.
+            // A number has only one spelling: no sign, no leading zero, and therefore no 0.
             let digits = !count.starts_with('0') && count.bytes().all(|byte| byte.is_ascii_digit());
             let Some(count) = count.parse::<u128>().ok().filter(|_| digits) else {
-                let problem = "the count after `+` must be a number from 1 on, without leading zeros";
+                let problem = "the count after `+` must be a number of at least 1, without leading zeros";
                 return Err(Malformed::new(text, EXPECTED, problem));
             };
             return match first.bits().checked_add(count - 1).filter(|&last| last <= first.family().last_bits()) {

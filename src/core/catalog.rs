@@ -1,4 +1,4 @@
-//! What is known of all networks: their names, ids, realms and prefixes. The only rules that see two networks.
+//! What is known of all networks: their names, ids, realms and prefixes. Only the rules here see two networks.
 //!
 //! ```text
 //! check ─▶ intend ─▶ the network's shard commits ─▶ settle     create, add, grow, rename, restore: widen first
@@ -7,15 +7,15 @@
 //!                            └─▶ remove                        the end of a network
 //! ```
 //!
-//! So the catalog always covers at least what the networks hold; a crash leaves too much, never too little. An intent
-//! holds its name and prefixes against everybody else until it is settled or abandoned; which of the two, its network
-//! knows. The check and the intent must be one step of the actor that owns the catalog.
+//! So the catalog always covers at least what the networks hold: a crash leaves too much in it, never too little. An intent
+//! holds its name and prefixes against everybody else until it is settled or abandoned; its network knows which of the two
+//! is right. The check and the intent must be one step of the actor that owns the catalog.
 //!
-//! A closed network frees its name and keeps guarding its space. Every search costs O(log n); a change of a network
-//! costs O(its subnets · log n).
+//! A closed network frees its name, but its space stays taken. Every search costs O(log n); a change of a network costs
+//! O(its subnets · log n).
 //!
-//! Review notes: does everything that widens hold an intent until the network is durable? Does a new check leave out
-//! what the network itself holds?
+//! Review notes: does everything that widens hold an intent until the network is durable? Does a new check leave out what
+//! the network itself holds?
 
 mod naming;
 
@@ -34,11 +34,11 @@ use super::types::{Name, NetworkId, SubnetId};
 pub struct Listing {
     /// Its identity.
     pub id: NetworkId,
-    /// Unique over all realms while it is not closed.
+    /// Unique over all realms as long as the network is not closed.
     pub name: Name,
     /// Never changes.
     pub realm: Name,
-    /// Deleted but remembered: its name is free, its space guarded.
+    /// Deleted but remembered: its name is free, its space is not.
     pub closed: bool,
     /// Closed for good: what it holds is being released.
     pub purged: bool,
@@ -47,26 +47,26 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// By its id, where nothing else names it any more.
+    /// How to refer to a closed network, which only its id identifies.
     pub fn remembered(&self) -> Option<Remembered> {
         self.closed.then_some(Remembered { id: self.id, purged: self.purged })
     }
 }
 
-/// What a network is about to have beyond what is listed of it.
+/// What a network is about to take in addition to its listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// The network, which need not be listed yet.
     pub network: NetworkId,
     /// Its realm.
     pub realm: Name,
-    /// A name that it takes: of a create, a rename, a restore.
+    /// A name that it takes, in a create, rename or restore.
     pub name: Option<Name>,
-    /// Prefixes that it takes: of a create, an add, a grow, a move, a list of all subnets.
+    /// Prefixes that it takes, in a create, add, grow, move, or update of all subnets.
     pub subnets: Vec<(SubnetId, Cidr)>,
 }
 
-/// Number of an intent, unique while it is pending; its maker chooses it.
+/// Number of an intent, unique while it is pending. Whoever makes the intent chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IntentId(pub u64);
 
@@ -77,20 +77,20 @@ pub struct Catalog {
     intents: BTreeMap<IntentId, Intent>,
     /// Who holds a name, by listing or intent. Closed networks hold none.
     names: BTreeMap<Name, NetworkId>,
-    /// Listed networks, closed ones too, by name; several closed ones may have one name.
+    /// Listed networks by name, including closed ones, several of which may share a name.
     by_name: BTreeSet<(Name, NetworkId)>,
     realms: BTreeMap<Name, Realm>,
     changes: naming::Changes,
 }
 
-/// What one network holds, listing and intents together.
+/// What one network holds, by its listing and its intents together.
 #[derive(Debug, Clone)]
 struct Known {
     realm: Name,
     listing: Option<Listing>,
     intents: BTreeSet<IntentId>,
     names: BTreeSet<Name>,
-    /// The widest of what is listed and intended. Space that goes from one subnet to another counts for the wider.
+    /// The widest of the listed and intended prefixes. Space that goes from one subnet to another belongs to the wider one.
     prefixes: Prefixes,
 }
 
@@ -101,12 +101,12 @@ type SubnetOf = (NetworkId, SubnetId);
 struct Realm {
     /// Listed networks.
     networks: usize,
-    /// Whose a prefix is; two networks only while a subnet moves from one to the other.
+    /// The owner of each prefix; there are two only while a subnet moves from one network to another.
     prefixes: Disjoint<Vec<SubnetOf>>,
 }
 
 impl Catalog {
-    /// May a network of this name and these prefixes be made?
+    /// May a network with this name and these prefixes be created?
     ///
     /// # Errors
     /// `already_exists` for the name, else `overlap`.
@@ -120,11 +120,11 @@ impl Catalog {
         self.check_subnets(realm, prefixes, None)
     }
 
-    /// May these prefixes be added to a realm? `except` is the subnet that grows or moves: nothing is compared with
+    /// May these prefixes be added to a realm? `except` is the subnet that grows or moves, so that it is not compared with
     /// itself.
     ///
     /// # Errors
-    /// `overlap` with the first subnet, in address order, that stands in the way of the first prefix.
+    /// `overlap` with the first subnet, in address order, that is in the way of the first such prefix.
     pub fn check_subnets(
         &self,
         realm: &Name,
@@ -134,7 +134,7 @@ impl Catalog {
         self.check_beside(realm, adding, |owner| Some(owner) == except)
     }
 
-    /// May the network have these prefixes, as far as other networks go? Its own subnets are its own affair.
+    /// May the network have these prefixes, considering only other networks? Its own subnets are not checked.
     ///
     /// # Errors
     /// `overlap`, as for [`Self::check_subnets`].
@@ -178,18 +178,18 @@ impl Catalog {
         self.check_name(name, Some(id))
     }
 
-    /// May a closed network come back? Its space was guarded; its name may have been taken meanwhile.
+    /// May a closed network come back? Its space was kept for it, but its name may be taken.
     ///
     /// # Errors
     /// `not_found` for an id that is not listed, `already_exists` for the name.
     pub fn check_restore(&self, id: NetworkId) -> Result<(), Refusal> {
         let listing = self.get(id).ok_or_else(|| Refusal::not_found(Missing::Network, id))?;
-        // Under another name it cannot come back.
+        // It can only come back under its old name.
         self.check_name(&listing.name, Some(id)).map_err(|_| Refusal::NameTakenSince { name: listing.name.clone() })
     }
 
     fn check_name(&self, name: &Name, for_network: Option<NetworkId>) -> Result<(), Refusal> {
-        // A network is named by its id as well, a closed one by nothing else.
+        // A network can also be named by its id, and a closed one only by that.
         let by_id = || name.as_str().parse::<NetworkId>().ok().filter(|id| self.networks.contains_key(id));
         match self.names.get(name).copied().or_else(by_id) {
             Some(holder) if Some(holder) != for_network => {
@@ -199,7 +199,7 @@ impl Catalog {
         }
     }
 
-    /// Notes what a network is about to take, after the check that allowed it.
+    /// Records what a network is about to take, after the check allowed it.
     pub fn intend(&mut self, id: IntentId, intent: Intent) {
         let network = intent.network;
         self.known(network, &intent.realm).intents.insert(id);
@@ -208,13 +208,13 @@ impl Catalog {
         self.refresh(network);
     }
 
-    /// Ends an intent whose network is durable: from now on it is listed so.
+    /// Ends an intent whose change is durable, and lists the network as it is now.
     pub fn settle(&mut self, id: IntentId, listing: Listing) {
         self.forget_intent(id);
         self.put(listing);
     }
 
-    /// Ends an intent that came to nothing. Without effect if it is not pending.
+    /// Ends an intent that came to nothing. Does nothing if it is not pending.
     pub fn abandon(&mut self, id: IntentId) {
         if let Some(network) = self.forget_intent(id) {
             self.refresh(network);
@@ -227,12 +227,13 @@ impl Catalog {
         Some(network)
     }
 
-    /// Intents that are pending, lowest number first: to be settled or abandoned at load and after a time.
+    /// The pending intents, lowest number first. They are to be settled or abandoned when the register is loaded, and after
+    /// a time.
     pub fn intents(&self) -> impl Iterator<Item = (IntentId, &Intent)> {
         self.intents.iter().map(|(id, intent)| (*id, intent))
     }
 
-    /// Intents of other networks that take the name or space of this one, and may come to nothing yet.
+    /// Intents of other networks that hold the name or space of this one and may yet come to nothing.
     pub fn in_the_way(&self, intent: &Intent) -> impl Iterator<Item = IntentId> {
         let overlap = |other: &Intent| {
             let mut pairs =
@@ -246,7 +247,7 @@ impl Catalog {
         self.intents().filter(move |(_, other)| takes(other)).map(|(id, _)| id)
     }
 
-    /// Lists a network as it is durable. What it had beyond that is free, unless an intent holds it.
+    /// Lists a network as it is durable. Whatever else it had becomes free, unless an intent holds it.
     pub fn put(&mut self, listing: Listing) {
         let id = listing.id;
         if let Some(before) = self.unlist(id)
@@ -262,7 +263,7 @@ impl Catalog {
         self.refresh(id);
     }
 
-    /// Forgets a network that is gone. What intents of it hold stays held.
+    /// Forgets a network that has ended. What its intents hold stays held.
     pub fn remove(&mut self, id: NetworkId) {
         self.unlist(id);
         self.refresh(id);
@@ -280,7 +281,7 @@ impl Catalog {
         known
     }
 
-    /// What it was called, if it was listed.
+    /// Removes the listing of a network, and returns its name if there was one.
     fn unlist(&mut self, id: NetworkId) -> Option<Name> {
         let old = self.networks.get_mut(&id).and_then(|known| known.listing.take())?;
         self.changes.unlisted(&old);
@@ -292,7 +293,7 @@ impl Catalog {
         Some(place.0)
     }
 
-    /// Makes the names and prefixes that a network holds those of its listing and its intents.
+    /// Updates the names and prefixes that a network holds to those of its listing and intents.
     fn refresh(&mut self, id: NetworkId) {
         let Some(known) = self.networks.get_mut(&id) else { return };
         let intents = || known.intents.iter().filter_map(|intent| self.intents.get(intent));
@@ -331,7 +332,7 @@ impl Catalog {
         self.networks.get(&id).and_then(|known| known.listing.as_ref())
     }
 
-    /// Networks in order of name, then id, closed ones included, after the one given.
+    /// Networks, including closed ones, in order of name, then id, after the given one.
     pub fn networks_after<'a>(
         &'a self,
         after: Option<&(Name, NetworkId)>,
@@ -340,12 +341,12 @@ impl Catalog {
         self.by_name.range((start, Bound::Unbounded)).filter_map(|(_, id)| self.get(*id))
     }
 
-    /// Realms in which a network is listed, by name.
+    /// Realms in which a network is listed, in order of name.
     pub fn realms(&self) -> impl Iterator<Item = &Name> {
         self.realms.iter().filter(|(_, realm)| realm.networks > 0).map(|(name, _)| name)
     }
 
-    /// Networks with a subnet that overlaps a range, in one realm or in all. Cost: O(log n + found) a realm.
+    /// Networks with a subnet that overlaps a range, in one realm or in all. Cost: O(log n + found) per realm.
     pub fn holding(&self, realm: Option<&Name>, range: Range) -> Vec<NetworkId> {
         let realms = self.realms.iter().filter(|(name, _)| realm.is_none_or(|realm| realm == *name));
         let owners = realms.flat_map(|(_, space)| space.prefixes.overlapping(range)).flat_map(|(_, owners)| owners);
@@ -353,12 +354,12 @@ impl Catalog {
         found.into_iter().collect()
     }
 
-    /// A name for a network that stands in the way, which need not be listed yet.
+    /// A name for a network that is in the way. The network need not be listed yet.
     fn name_of(&self, id: NetworkId) -> &Name {
         let known = self.networks.get(&id).expect("who holds a prefix is known");
         let intended = || known.intents.iter().find_map(|intent| self.intents.get(intent)?.name.as_ref());
         let listed = known.listing.as_ref().map(|listing| &listing.name);
-        // A nameless intent alone is left only while a network that was removed is being settled.
+        // Only while a removed network is being settled does it have no listing and only intents without a name.
         listed.or_else(intended).unwrap_or(&known.realm)
     }
 }
@@ -380,10 +381,10 @@ impl Realm {
     }
 }
 
-/// Those prefixes of one network that no other of it covers; of equal ones the first.
+/// Those prefixes of one network that none of its others covers; of equal ones, the first.
 fn widest(held: impl Iterator<Item = (SubnetId, Cidr)>) -> Prefixes {
     let mut held: Vec<(SubnetId, Cidr)> = held.collect();
-    // Of two prefixes that overlap one covers the other, and comes before it here.
+    // Of two prefixes that overlap, one covers the other, and sorts before it here.
     held.sort_by_key(|(_, cidr)| (cidr.base(), cidr.length()));
     let mut prefixes = Prefixes::new();
     let mut last: Option<Cidr> = None;
@@ -396,7 +397,7 @@ fn widest(held: impl Iterator<Item = (SubnetId, Cidr)>) -> Prefixes {
     prefixes
 }
 
-/// What is in one and not in the other.
+/// What is in one but not in the other.
 fn differing<'a>(one: &'a Prefixes, other: &'a Prefixes) -> impl Iterator<Item = (SubnetId, Cidr)> + 'a {
     one.iter().flat_map(|(subnet, prefixes)| {
         let others = other.get(subnet).map_or(&[][..], Vec::as_slice);

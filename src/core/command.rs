@@ -1,10 +1,10 @@
-//! What can be asked of one network: the vocabulary of `decide`, in the words of the protocol.
+//! What can be asked of one network: the input of `decide`, in the words of the protocol.
 //!
-//! A command is complete: it carries no clock and no randomness (see [`Context`]) and needs nothing but the network's
-//! state to be decided. A method over several networks becomes one command for each.
+//! A command is complete: it carries no clock and no randomness (see [`Context`]), and only the network's state is needed to
+//! decide it. A method over several networks becomes one command for each.
 //!
-//! Here are [`Command`] itself and what all of it shares; `grant`, `holding`, `sweep` and `configure` have the words of
-//! their methods.
+//! This file has [`Command`] itself and the types that several methods share; `grant`, `holding`, `sweep` and `configure`
+//! have those of their methods.
 
 mod configure;
 mod grant;
@@ -36,15 +36,15 @@ pub enum Command {
     Allocate(Box<Allocate>),
     /// `ip.claim`.
     Claim(Box<Claim>),
-    /// The part of `ip.acquire` that falls here.
+    /// The part of `ip.acquire` that concerns this network.
     Acquire(Box<Acquire>),
     /// `ip.release`.
     Release(Box<Release>),
-    /// `ip.renew`; none makes it permanent.
+    /// `ip.renew` with the new TTL; none makes the reservation permanent.
     Renew(Box<Target>, Option<u64>),
     /// `ip.bind`.
     Bind(Box<Target>, Claimant),
-    /// `ip.unbind`; a claimant where one was named.
+    /// `ip.unbind`, with the claimant if one was named.
     Unbind(Box<Target>, Option<Claimant>),
     /// `ip.update`.
     Update(Box<Target>, Box<ReservationPatch>),
@@ -74,9 +74,9 @@ pub enum Command {
     },
     /// A slice of the look of a `claimant.sweep`.
     SweepLook(Box<SweepLook>),
-    /// A slice of the act of a `claimant.sweep`: what is still as it was judged is let go.
+    /// A slice of the act of a `claimant.sweep`: lets go of those bindings that are still as they were judged.
     Sweep(Vec<Binding>),
-    /// Empties a network that is being purged: a slice of at most `limit` entries.
+    /// A slice of emptying a network that is being purged: at most `limit` entries.
     Purge {
         /// How many at most.
         limit: usize,
@@ -87,58 +87,58 @@ pub enum Command {
     Usage,
     /// `network.map`.
     Map {
-        /// One subnet only; some pools only.
+        /// One subnet only; one pool or all pools of a name only.
         part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
-        /// How.
+        /// How to draw it.
         format: MapFormat,
-        /// Where to go on, of cells.
+        /// Where a map in cells goes on.
         from: Option<Box<MapPlace>>,
     },
-    /// A slice of `scope.list`: behind this one, at most `limit`, and no more than one turn looks at.
+    /// A slice of `scope.list`: at most `limit` scopes after this one, and at most as many as one turn may look at.
     Scopes {
-        /// Behind which.
+        /// The scope after which the slice begins.
         after: Option<Scope>,
         /// How many at most.
         limit: usize,
     },
     /// A change of configuration.
     Configure {
-        /// What.
+        /// The change.
         change: Box<Configure>,
-        /// Refused where the network has moved on.
+        /// Refuses the change if the network has another version.
         if_version: Option<Version>,
     },
-    /// Takes a subnet out for `subnet.move`; answers what [`Command::MoveIn`] needs.
+    /// Takes a subnet out for `subnet.move`. The outcome is what [`Command::MoveIn`] needs.
     MoveOut {
-        /// Which.
+        /// The subnet.
         subnet: SubnetRef,
-        /// Refused where the network has moved on.
+        /// Refuses the move if the network has another version.
         if_version: Option<Version>,
-        /// Bytes that may move at once. None where the subnet is only judged: what lies in it is left out then.
+        /// The bytes that may move at once. None only judges the subnet, and leaves out what lies in it.
         bytes_max: Option<usize>,
     },
-    /// Takes in what another network gave up, generations and all.
+    /// Takes in what another network gave up, with its generations.
     MoveIn(Box<Moved>),
-    /// The part of `deployment.plan` or `deployment.apply` that falls here.
+    /// The part of `deployment.plan` or `deployment.apply` that concerns this network.
     Deploy(Box<Deploy>),
-    /// The part of `deployment.commit` or `deployment.revert` that falls here.
+    /// The part of `deployment.commit` or `deployment.revert` that concerns this network.
     Settle(Box<Settle>),
-    /// What was acknowledged on a line that a failover cut off.
+    /// Brings what was acknowledged on a line that a failover cut off.
     Heal(Box<Heal>),
     /// `cluster.conflicts`.
     Conflicts,
-    /// `cluster.accept`: of this address, or of all.
+    /// `cluster.accept`: of the conflict at this address, or of all.
     Accept(Option<Address>),
-    /// Ends leases, cooldowns and probations that are due, at most [`crate::limits::EXPIRE_STEPS_MAX`].
+    /// Ends leases, cooldowns and probations that are due, at most [`crate::limits::EXPIRE_STEPS_MAX`] at a time.
     Expire,
-    /// What ties instances of a deployment to zones, before a group deals its own.
+    /// Asks what ties instances of a deployment to zones, before the addresses of a group are dealt.
     ZoneTies(Box<Deploy>),
-    /// Why `deployment.commit` would be refused here.
+    /// Asks why `deployment.commit` would be refused here.
     Hindered(Box<Settle>),
 }
 
 impl Command {
-    /// Does it only read?
+    /// Does the command only read?
     pub fn is_read(&self) -> bool {
         match self {
             Command::Get(_)
@@ -176,12 +176,12 @@ impl Command {
         }
     }
 
-    /// Is it asked to see what is there? What else only reads is a part of something that changes.
+    /// Is the command asked for the sake of what it shows? The other reads are parts of a method that changes something.
     pub fn shows(&self) -> bool {
         self.is_read() && !matches!(self, Command::SweepLook(_) | Command::ZoneTies(_))
     }
 
-    /// Does it take nothing new, so that a full disk lets it pass?
+    /// Does the command take nothing new, so that it may pass even when the disk is full?
     pub fn lets_go(&self) -> bool {
         match self {
             Command::Release(_)
@@ -193,12 +193,12 @@ impl Command {
             | Command::Expire
             | Command::Settle(_) => true,
             Command::Configure { change, .. } => matches!(**change, Configure::Delete { .. }),
-            _ => self.is_read(), // All others that let go only read.
+            _ => self.is_read(), // Of all others, only reads count.
         }
     }
 }
 
-/// A subnet on its way from one network to another, with all that lies in it.
+/// A subnet on its way from one network to another, with everything that lies in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The subnet.
@@ -206,9 +206,9 @@ pub struct Moved {
     /// What lies in it, ascending.
     #[serde(deserialize_with = "compact::entries")]
     pub entries: Vec<(Address, Entry)>,
-    /// The time of the shard that it leaves, by which its entries reckon.
+    /// The time of the shard that it leaves; the times in its entries refer to it.
     pub now: ShardTime,
-    /// The network that takes it in gives no generation below this one.
+    /// The receiving network must give no generation below this one.
     pub next_generation: Generation,
 }
 
@@ -220,33 +220,33 @@ impl Moved {
     }
 }
 
-/// Claims that were acknowledged and are not in the register: see `core::network::heal`.
+/// Claims that were acknowledged but are missing from the register: see `core::network::heal`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heal {
     /// What is held, as its holder was told, by first address; at most [`crate::limits::LATE_CLAIMS_MAX`].
     #[serde(deserialize_with = "compact::entries")]
     pub claims: Vec<(Address, Entry)>,
-    /// Those of them that were held before and renewed on the line that was cut off.
+    /// Those claims that are renewals, on the line that was cut off, of something held before.
     pub renewed: Vec<LateRenewal>,
-    /// Another network of the realm has them by now.
+    /// Another network of the realm has these addresses by now.
     pub elsewhere: bool,
 }
 
-/// A late claim that is a renewal: what its holder had before is on the line that goes on, too, or was.
+/// A late claim that is a renewal: the line that goes on has, or had, what its holder had before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LateRenewal {
-    /// Where.
+    /// The address.
     pub address: Address,
-    /// Of which holding.
+    /// The generation of the holding.
     pub generation: Generation,
-    /// Until when it was held before it was renewed: what is free since before that was let go.
+    /// When the lease would have ended before the renewal. If the address became free before that, it was let go.
     pub ended: ShardTime,
 }
 
 /// How `network.map` draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapFormat {
-    /// A character an address.
+    /// One character per address.
     Text,
     /// Runs of equal state.
     Runs,
@@ -258,10 +258,10 @@ pub enum MapFormat {
     },
 }
 
-/// Where a slice of a `network.map` in cells goes on.
+/// Where the next slice of a `network.map` in cells begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapPlace {
-    /// Version of the network whose pools these are.
+    /// Version of the network when its pools were listed.
     pub version: Version,
     /// The pool.
     pub pool: Range,
@@ -276,16 +276,16 @@ pub struct Context {
     pub now: ShardTime,
     /// The wall clock, for what people read.
     pub wall: WallTime,
-    /// Fresh random bits: new ids and the random policy are drawn from them.
+    /// Fresh random bits, the source of new ids and of the random policy.
     pub entropy: u128,
-    /// A MAC that the command may lead to and another network of the realm uses, and where.
+    /// A MAC that the command may ask for although another network of the realm uses it, and the address there.
     pub mac_elsewhere: Option<(Mac, Address)>,
-    /// The first of a run of generations that are reserved for this decision, as many as it gives. No other network draws from
-    /// the run: a subnet that moves takes the generations of its reservations along.
+    /// The first of a run of generations that are reserved for this decision, as many as it grants. No other network draws
+    /// from this run, because a subnet that moves takes the generations of its reservations along.
     pub generations: Generation,
 }
 
-/// The draw of this number out of the entropy of one context: every bit depends on all of it.
+/// Draw number `index` from the entropy of one context. Every bit of it depends on all of the entropy.
 pub fn mixed(entropy: u128, index: u64) -> u128 {
     // SplitMix64 over both halves.
     let mix = |mut z: u64| {
@@ -298,7 +298,7 @@ pub fn mixed(entropy: u128, index: u64) -> u128 {
     u128::from(mix(high ^ mix(index))) << 64 | u128::from(mix(low.wrapping_add(index) ^ high.rotate_left(17)))
 }
 
-/// Identity of something new, for commands that make several; version and variant bits as UUID v4 wants them.
+/// A new identity, for commands that make several things. Version and variant bits are those of a UUID v4.
 pub fn derived_id(entropy: u128, index: u64) -> u128 {
     (mixed(entropy, index) & !(0xf << 76) & !(0b11 << 62)) | (0x4 << 76) | (0b10 << 62)
 }
@@ -308,7 +308,7 @@ pub fn subnet_id(entropy: u128, index: u64) -> SubnetId {
     SubnetId(derived_id(entropy, index))
 }
 
-/// A subnet as a client names it. A text that is no prefix is a name first, then an id.
+/// A subnet as a client names it. A text that is not a prefix is looked up as a name first, then as an id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SubnetRef {
     /// By its prefix.
@@ -326,7 +326,7 @@ pub enum PoolRef {
     Named(Name),
 }
 
-/// A change of one member: left as it is, removed, or set.
+/// A change of one member: it is kept, removed or set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Patch<T> {
     /// Not mentioned.
@@ -339,12 +339,7 @@ pub enum Patch<T> {
 }
 
 impl<T> Patch<T> {
-    /// Is nothing asked?
-    pub fn is_keep(&self) -> bool {
-        matches!(self, Patch::Keep)
-    }
-
-    /// The value that is set, if one is.
+    /// The new value, if there is one.
     pub fn given(&self) -> Option<&T> {
         match self {
             Patch::Set(value) => Some(value),

@@ -1,13 +1,13 @@
-//! What crosses from node to node, as few bytes that are checked when they come back.
+//! The compact form in which values cross from node to node; everything is checked when it is read back.
 //!
 //! - [`Compact`]: addresses, names, ids and times are texts for people (`wire` has that form) and numbers between nodes.
 //!   Their one impl of serde asks the format whether people read it.
-//! - [`sharing`]: a page of a list shows one network and one subnet ten thousand times. Inside `sharing` each is written
-//!   once, and read back as one.
-//! - The other functions are named by `#[serde(with = …)]` where a field has bounds that its type does not know.
+//! - [`sharing`]: one page of a list may show the same network and subnet ten thousand times. Inside `sharing` each is
+//!   written once, and read back as one shared value.
+//! - The other functions are named by `#[serde(with = …)]` on fields that have bounds which their type does not know.
 //!
-//! Knows no format. Used by `peer`, which has one. Review notes: can bytes that nobody meant make a value that the rest
-//! of the core does not expect, or more memory than they are long?
+//! The module knows no format; its user, `peer`, has one. Review notes: can arbitrary bytes make a value that the rest of
+//! the core does not expect, or take more memory than they are long?
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,10 +28,10 @@ pub trait Compact: Sized {
     /// What is written in its place.
     type Bits: Serialize + DeserializeOwned;
 
-    /// What is written.
+    /// The bits of this value.
     fn bits(&self) -> Self::Bits;
 
-    /// The value, or what is wrong.
+    /// The value of these bits, or what is wrong with them.
     ///
     /// # Errors
     /// A fragment for the log.
@@ -104,7 +104,7 @@ impl Compact for Cidr {
         (self.base(), self.length())
     }
     fn of_bits((base, length): (Address, u8)) -> Result<Self, String> {
-        Cidr::new(base, length).ok_or_else(|| format!("{base}/{length} is no prefix"))
+        Cidr::new(base, length).ok_or_else(|| format!("{base}/{length} is not a prefix"))
     }
 }
 
@@ -114,14 +114,14 @@ impl Compact for Range {
         (self.first(), self.last())
     }
     fn of_bits((first, last): (Address, Address)) -> Result<Self, String> {
-        Range::new(first, last).ok_or_else(|| format!("{first}-{last} is no range"))
+        Range::new(first, last).ok_or_else(|| format!("{first}-{last} is not a range"))
     }
 }
 
 /// Writes the compact form.
 ///
 /// # Errors
-/// What the format says.
+/// The errors of the format.
 pub fn serialize<T: Compact, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     value.bits().serialize(serializer)
 }
@@ -129,27 +129,27 @@ pub fn serialize<T: Compact, S: Serializer>(value: &T, serializer: S) -> Result<
 /// Reads the compact form and checks it.
 ///
 /// # Errors
-/// What the format says, or [`Compact::of_bits`].
+/// The errors of the format, or of [`Compact::of_bits`].
 pub fn deserialize<'de, T: Compact, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::of_bits(T::Bits::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
-/// Labels within their bounds.
+/// Reads labels and checks their bounds.
 ///
 /// # Errors
-/// More of them, or longer ones, than may be.
+/// If there are more labels than allowed, or longer ones.
 pub fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
     let labels = Labels::deserialize(deserializer)?;
     let fits = |(key, value): (&CompactString, &CompactString)| {
         key.len() <= limits::LABEL_KEY_BYTES_MAX && value.len() <= limits::LABEL_VALUE_BYTES_MAX
     };
     if labels.len() > limits::LABEL_ENTRIES_MAX || !labels.iter().all(fits) {
-        return Err(D::Error::custom("more or longer labels than may be"));
+        return Err(D::Error::custom("more or longer labels than are allowed"));
     }
     Ok(labels)
 }
 
-/// Labels where there may be none; bounds as of [`labels()`].
+/// Reads optional labels, with the bounds of [`labels()`].
 ///
 /// # Errors
 /// See [`labels()`].
@@ -159,31 +159,31 @@ pub fn some_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     Ok(Option::<Within>::deserialize(deserializer)?.map(|Within(labels)| labels))
 }
 
-/// A prefix length that some address may have.
+/// Reads a prefix length that some family has.
 ///
 /// # Errors
-/// One beyond 128.
+/// If it is greater than 128.
 pub fn prefix_length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
     match u8::deserialize(deserializer)? {
         length @ 0..=128 => Ok(length),
-        length => Err(D::Error::custom(format_args!("{length} is no prefix length"))),
+        length => Err(D::Error::custom(format_args!("{length} is not a prefix length"))),
     }
 }
 
-/// A prefix length where there may be none.
+/// Reads an optional prefix length.
 ///
 /// # Errors
-/// One beyond 128.
+/// If it is greater than 128.
 pub fn some_prefix_length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
     #[derive(Deserialize)]
     struct Within(#[serde(deserialize_with = "prefix_length")] u8);
     Ok(Option::<Within>::deserialize(deserializer)?.map(|Within(length)| length))
 }
 
-/// What lies in a subnet: each entry as long as an address of its family may have, and beginning where such a block does.
+/// Reads what lies in a subnet. Each entry must have a prefix length of its family and begin on a boundary of that length.
 ///
 /// # Errors
-/// Another one.
+/// If an entry does not.
 pub fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(Address, Entry)>, D::Error> {
     let entries = Vec::<(Address, Entry)>::deserialize(deserializer)?;
     match entries.iter().find(|(address, entry)| Cidr::new(*address, entry.prefix_length()).is_none()) {
@@ -192,23 +192,24 @@ pub fn entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(Addres
     }
 }
 
-/// A refusal, and of which members of members it is: flat, because bytes could nest deeper than any stack.
+/// A refusal together with the items and instances that it is nested in. The form is flat, because the bytes of a nested
+/// form could nest deeper than any stack allows.
 pub mod refusal {
     use super::{Owner, Refusal, limits};
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// Of what in a request a refusal is.
+    /// The part of a request that a refusal is about.
     #[derive(Serialize, Deserialize)]
     enum RefusalOf {
         Item(usize),
         Instance(Owner),
     }
 
-    /// Writes the places, outermost first, and the refusal inside.
+    /// Writes the parts, outermost first, then the refusal inside.
     ///
     /// # Errors
-    /// What the format says.
+    /// The errors of the format.
     pub fn serialize<S: Serializer>(refusal: &Refusal, serializer: S) -> Result<S::Ok, S::Error> {
         let (mut places, mut inner) = (Vec::new(), refusal);
         loop {
@@ -226,7 +227,7 @@ pub mod refusal {
     /// Reads what [`serialize`] wrote.
     ///
     /// # Errors
-    /// What the format says, or nested deeper than any refusal is.
+    /// The errors of the format, or if the refusal is nested deeper than any real one.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Refusal, D::Error> {
         let (places, inner) = <(Vec<RefusalOf>, Refusal)>::deserialize(deserializer)?;
         if places.len() > limits::REFUSAL_DEPTH_MAX {
@@ -240,11 +241,12 @@ pub mod refusal {
     }
 }
 
-/// What was written or read already inside one [`sharing`].
+/// The configurations that were already written or read inside one [`sharing`].
 struct Seen<T> {
-    /// Written: place by address in memory, which stays while the caller holds what is written.
+    /// Written ones: the place of each by its address in memory. The address stays valid, because the caller holds what is
+    /// written.
     written: HashMap<*const T, u32>,
-    /// Read, by place.
+    /// Read ones, in order of their places.
     read: Vec<Arc<T>>,
 }
 
@@ -264,10 +266,10 @@ thread_local! {
     static TABLE: RefCell<Option<Table>> = const { RefCell::new(None) };
 }
 
-/// Writes or reads with configurations shared: what several views show is there once. Writer and reader must agree on
-/// where it begins and ends.
+/// Writes or reads with shared configurations: one that several views show is transferred once. Writer and reader must agree
+/// where the sharing begins and ends.
 pub fn sharing<T>(act: impl FnOnce() -> T) -> T {
-    /// Ends the sharing also where `act` panics.
+    /// Ends the sharing even if `act` panics.
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
@@ -282,9 +284,9 @@ pub fn sharing<T>(act: impl FnOnce() -> T) -> T {
 /// One configuration inside a [`sharing`].
 #[derive(Serialize, Deserialize)]
 enum Shared<T> {
-    /// It is here.
+    /// It follows here.
     New(T),
-    /// It was the one of this number.
+    /// It is the one with this number.
     Known(u32),
 }
 
@@ -325,18 +327,18 @@ fn take<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 pub mod shared_network {
     use super::{Arc, Deserializer, NetworkConfig, Serializer, put, take};
 
-    /// Writes it, or where it was written.
+    /// Writes the configuration, or its place if it was written before.
     ///
     /// # Errors
-    /// What the format says.
+    /// The errors of the format.
     pub fn serialize<S: Serializer>(value: &Arc<NetworkConfig>, serializer: S) -> Result<S::Ok, S::Error> {
         put(value, serializer, |table| &mut table.networks)
     }
 
-    /// Reads it, or takes what was read before.
+    /// Reads the configuration, or returns the one that was read before.
     ///
     /// # Errors
-    /// What the format says, or a place where nothing is.
+    /// The errors of the format, or if nothing was read for that place.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<NetworkConfig>, D::Error> {
         take(deserializer, |table| &mut table.networks)
     }
@@ -360,18 +362,18 @@ pub mod shared_subnet {
         }
     }
 
-    /// Writes it, or where it was written.
+    /// Writes the configuration, or its place if it was written before.
     ///
     /// # Errors
-    /// What the format says.
+    /// The errors of the format.
     pub fn serialize<S: Serializer>(value: &Option<Arc<SubnetConfig>>, serializer: S) -> Result<S::Ok, S::Error> {
         value.as_ref().map(Put).serialize(serializer)
     }
 
-    /// Reads it, or takes what was read before.
+    /// Reads the configuration, or returns the one that was read before.
     ///
     /// # Errors
-    /// What the format says, or a place where nothing is.
+    /// The errors of the format, or if nothing was read for that place.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<SubnetConfig>>, D::Error> {
         Ok(Option::<Taken>::deserialize(deserializer)?.map(|Taken(subnet)| subnet))
     }

@@ -1,13 +1,14 @@
-//! Ranges that never overlap, found by address: the search behind every `overlap`.
+//! Ranges that never overlap, found by address: the search behind every `overlap` refusal.
 //!
-//! Owns nothing but the order of ranges; who they belong to is the user's. Searches cost O(log n), never the size of a
-//! range. Users: `catalog` (prefixes of a realm), `network::configure` (subnets of a network, pools of a subnet).
+//! It knows only the order of the ranges; what a range belongs to is the caller's business. A search costs O(log n),
+//! whatever the size of the ranges. Users: `catalog` (prefixes of a realm), `network::configure` (subnets of a network,
+//! pools of a subnet).
 
 use std::collections::BTreeMap;
 
 use super::address::{Address, Range};
 
-/// Disjoint ranges, each with something that belongs to it.
+/// Disjoint ranges, each with a value.
 #[derive(Debug, Clone)]
 pub(crate) struct Disjoint<T> {
     by_first: BTreeMap<Address, (Range, T)>,
@@ -20,12 +21,12 @@ impl<T> Default for Disjoint<T> {
 }
 
 impl<T> Disjoint<T> {
-    /// Is nothing there?
+    /// Are there no ranges?
     pub(crate) fn is_empty(&self) -> bool {
         self.by_first.is_empty()
     }
 
-    /// What overlaps the range, in address order.
+    /// The ranges that overlap this one, in address order.
     pub(crate) fn overlapping(&self, range: Range) -> impl Iterator<Item = (Range, &T)> {
         let before =
             self.by_first.range(..range.first()).next_back().filter(move |(_, (found, _))| found.overlaps(range));
@@ -33,18 +34,18 @@ impl<T> Disjoint<T> {
         before.into_iter().chain(inside).map(|(_, (found, value))| (*found, value))
     }
 
-    /// What belongs to exactly this range.
+    /// The value of exactly this range.
     pub(crate) fn get_mut(&mut self, range: Range) -> Option<&mut T> {
         self.by_first.get_mut(&range.first()).filter(|(found, _)| *found == range).map(|(_, value)| value)
     }
 
-    /// Adds a range that overlaps none that is there.
+    /// Adds a range that overlaps no existing one.
     pub(crate) fn insert(&mut self, range: Range, value: T) {
         debug_assert!(self.overlapping(range).next().is_none(), "{range} overlaps what is there");
         self.by_first.insert(range.first(), (range, value));
     }
 
-    /// Takes out exactly this range.
+    /// Removes exactly this range.
     pub(crate) fn remove(&mut self, range: Range) -> Option<T> {
         self.get_mut(range)?;
         self.by_first.remove(&range.first()).map(|(_, value)| value)

@@ -1,7 +1,7 @@
-//! What is wrong with a request by itself, whatever network it is for.
+//! Errors that a request contains by itself, whichever network it is for.
 //!
-//! `invalid_argument` precedes `not_found`, so whoever takes requests in (`server::forms`) asks here before a network is
-//! looked up. `network` asks again: a request may come from anywhere.
+//! `invalid_argument` takes precedence over `not_found`, so `server::forms`, which takes requests in, calls these checks
+//! before a network is looked up. `network` repeats them, because not every request comes through the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +11,7 @@ use super::command::{
 };
 use super::refusal::Refusal;
 use super::types::Mac;
+use super::unusable::{self, Unusable};
 
 /// `ip.allocate`.
 ///
@@ -31,7 +32,7 @@ pub fn of_claim(ask: &Claim) -> Result<(), Refusal> {
 /// What `ip.acquire` asks of one network.
 ///
 /// # Errors
-/// `invalid_argument`, with its place in the request.
+/// `invalid_argument`, with the index of the item.
 pub fn of_acquire(ask: &Acquire) -> Result<(), Refusal> {
     for item in &ask.items {
         let judged = match item.address {
@@ -44,17 +45,17 @@ pub fn of_acquire(ask: &Acquire) -> Result<(), Refusal> {
     mac_once(ask)
 }
 
-/// An address or block of the server's choice.
+/// An address or block that the server chooses.
 fn of_wish(wish: &Wish) -> Result<(), Refusal> {
     wish.prefix_length.map_or(Ok(()), |length| in_family(length, wish.family))
 }
 
-/// An address, or the block of a length that begins at it.
+/// A named address, or the block of this length that begins at it.
 fn of_named(address: Address, prefix_length: Option<u8>) -> Result<(), Refusal> {
     prefix_length.map_or(Ok(()), |length| block(address, length).map(drop))
 }
 
-/// The block of a length that begins at an address.
+/// The block of this length that begins at the address.
 pub(super) fn block(address: Address, length: u8) -> Result<Range, Refusal> {
     let width = address.family().width();
     Cidr::new(address, length).map(Cidr::range).ok_or_else(|| {
@@ -70,7 +71,7 @@ pub(super) fn block(address: Address, length: u8) -> Result<Range, Refusal> {
     })
 }
 
-/// May what came beside a named address stand there?
+/// Do the other members of the request agree with a named address?
 pub(super) fn beside(address: Address, wish: &Wish) -> Result<(), Refusal> {
     if wish.family.is_some_and(|family| family != address.family()) {
         return Err(Refusal::invalid("family", format!("is not that of {address}")));
@@ -81,7 +82,7 @@ pub(super) fn beside(address: Address, wish: &Wish) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Can a block of the family, or of either, have this length?
+/// Can a block of the family (of either family, if none is given) have this length?
 pub(super) fn in_family(length: u8, family: Option<Family>) -> Result<(), Refusal> {
     let longest = family.map_or(Family::V6.width(), Family::width);
     if length > longest {
@@ -111,8 +112,8 @@ pub(super) fn named_once(items: &[AcquireItem]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses one MAC for several addresses of a network, whether there is room for them or not: a repeat may find room that the
-/// request did not.
+/// Refuses one MAC for several addresses of a network, even where the network has no room for them: a retry may find room,
+/// and must get the same answer.
 pub(super) fn mac_once(ask: &Acquire) -> Result<(), Refusal> {
     match ask.options.mac {
         Some(MacWish::Given(mac)) if ask.items.len() > 1 => Err(mac_for_several(mac)),
@@ -120,7 +121,7 @@ pub(super) fn mac_once(ask: &Acquire) -> Result<(), Refusal> {
     }
 }
 
-/// A MAC that was to go to several addresses.
+/// The refusal of one MAC for several addresses.
 pub fn mac_for_several(mac: Mac) -> Refusal {
     let problem = format!(
         "cannot be {mac} for several addresses: a MAC is unique in its realm, so ask for one address with it, or for `\"auto\"`"
@@ -137,7 +138,7 @@ pub fn of_subnet(input: &SubnetInput) -> Result<(), Refusal> {
     input.gateway.map_or(Ok(()), |address| gateway(address, input.cidr, ""))
 }
 
-/// `subnet.modify`: what the name of the subnet tells of it is known.
+/// `subnet.modify`. If the request names the subnet by its prefix, that prefix is taken into account.
 ///
 /// # Errors
 /// `invalid_argument`.
@@ -156,24 +157,25 @@ pub fn of_subnet_patch(subnet: &SubnetRef, set: &SubnetPatch) -> Result<(), Refu
     }
 }
 
-/// The beginning of the MACs that a network makes. What is stored may be of a time when more was taken.
+/// The prefix of the MACs that a network makes. A stored one may be older than this check and fail it.
 pub(super) fn mac_prefix(prefix: &str, field: &str) -> Result<(), Refusal> {
     let Ok(first) = format!("{prefix}:00:00:01").parse::<Mac>() else {
         return Err(Refusal::invalid(
             field,
-            format!("cannot be {prefix:?}: it is three hexadecimal bytes, as aa:00:00"),
+            format!("cannot be {prefix:?}: a prefix is three hexadecimal bytes, for example aa:00:00"),
         ));
     };
     first.has_no_interface().map_or(Ok(()), |why| {
-        let problem = format!("cannot be {prefix}: no interface has a MAC under it, as {why}; take one as aa:00:00");
+        let problem =
+            format!("cannot be {prefix}: no interface has a MAC under it, because {why}; use one such as aa:00:00");
         Err(Refusal::invalid(field, problem))
     })
 }
 
-/// `network.update`: what its layer 2 and its subnets tell of themselves.
+/// `network.update`: what can be checked of its layer 2 and its subnets without the network.
 ///
 /// # Errors
-/// `invalid_argument`, with its place in the request.
+/// `invalid_argument`, with the path of the member.
 pub fn of_network_patch(set: &NetworkPatch) -> Result<(), Refusal> {
     if let Some(prefix) = set.l2.given().and_then(|l2| l2.mac_prefix.given()) {
         mac_prefix(prefix, "set.l2.mac_prefix")?;
@@ -199,18 +201,18 @@ pub fn of_network_patch(set: &NetworkPatch) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An entry of a list of subnets that names none of the network's, and does not say what a new one would be.
+/// The refusal of an entry in a list of subnets that identifies no existing subnet and lacks what a new one needs.
 pub(super) fn without_addresses(path: &str) -> Refusal {
-    Refusal::invalid(format!("{path}cidr"), "is missing; a new subnet needs its addresses, and another one its `id`")
+    Refusal::invalid(format!("{path}cidr"), "is missing; a new subnet needs its `cidr`, an existing one its `id`")
 }
 
-/// Two entries of a list of subnets that mean one.
+/// The refusal of two entries in a list of subnets that mean the same subnet.
 pub(super) fn named_twice(index: usize, other: usize) -> Refusal {
     let problem = format!("names the same subnet as `set.subnets[{other}]`; name each one once");
     Refusal::invalid(format!("set.subnets[{index}]"), problem)
 }
 
-/// A subnet keeps its family.
+/// Refuses a change of a subnet's family.
 pub(super) fn keeps_family(before: Cidr, after: Cidr, path: &str) -> Result<(), Refusal> {
     if before.family() == after.family() {
         return Ok(());
@@ -224,52 +226,31 @@ pub(super) fn cidr(cidr: Cidr, path: &str) -> Result<(), Refusal> {
     never_a_subnet(cidr).map_or(Ok(()), |problem| Err(Refusal::invalid(format!("{path}cidr"), problem)))
 }
 
-/// Is a gateway none of the addresses that are never handed out?
+/// Refuses a gateway that is one of the addresses that are never handed out.
 pub(super) fn gateway(gateway: Address, cidr: Cidr, path: &str) -> Result<(), Refusal> {
-    let edge = edges(cidr).find(|(edge, _)| *edge == gateway);
-    let problem = match edge {
-        Some((_, edge)) => format!("cannot be {gateway}: that is the {edge} address of {cidr}"),
-        None if multicast(gateway.family()).contains(gateway) => {
-            format!("cannot be {gateway}: that is a multicast address")
-        }
-        None if is_no_machines(gateway) => format!("cannot be {gateway}: no machine can have this address"),
-        None => return Ok(()),
+    let edge = unusable::edges(cidr).find(|(edge, _)| *edge == gateway);
+    let why = match (edge, never_given(Range::single(gateway))) {
+        (Some((_, edge)), _) => format!("that is the {edge} address of {cidr}"),
+        (None, Some(Unusable::Multicast)) => "that is a multicast address".to_owned(),
+        (None, Some(Unusable::NoMachines)) => "no machine can have this address".to_owned(),
+        (None, Some(Unusable::Mapped) | None) => return Ok(()),
     };
-    Err(Refusal::invalid(format!("{path}gateway"), problem))
+    Err(Refusal::invalid(format!("{path}gateway"), format!("cannot be {gateway}: {why}")))
 }
 
-fn multicast(family: Family) -> Range {
-    match family {
-        Family::V4 => Range::of_bits(Family::V4, 0xe000_0000, 0xefff_ffff),
-        Family::V6 => Range::of_bits(Family::V6, 0xff << 120, u128::MAX),
-    }
+/// Why a range as a whole is never handed out, in whichever subnet it lies; none if it may be.
+fn never_given(range: Range) -> Option<Unusable> {
+    unusable::everywhere(range.family()).into_iter().find(|(unusable, _)| unusable.covers(range)).map(|(_, why)| why)
 }
 
-/// All zeros, and IPv4's all ones.
-fn is_no_machines(address: Address) -> bool {
-    address.bits() == 0 || address == Address::V4(u32::MAX)
-}
-
-/// Why a prefix cannot be a subnet, if it cannot.
+/// Why a prefix cannot be a subnet; none if it can.
 pub(super) fn never_a_subnet(cidr: Cidr) -> Option<String> {
-    let single = cidr.base() == cidr.last();
     if cidr.length() == 0 {
-        Some(format!("cannot be {cidr}: that is every {} address", cidr.family()))
-    } else if multicast(cidr.family()).covers(cidr.range()) {
-        Some(format!("cannot be {cidr}: these are multicast addresses"))
-    } else if single && is_no_machines(cidr.base()) {
-        Some(format!("cannot be {cidr}: no machine can have this address"))
-    } else {
-        None
+        return Some(format!("cannot be {cidr}: that is every {} address", cidr.family()));
     }
-}
-
-/// The addresses of a prefix that are never handed out, gateway apart.
-pub(super) fn edges(cidr: Cidr) -> impl Iterator<Item = (Address, &'static str)> {
-    let larger_than_pair = cidr.length() + 1 < cidr.family().width();
-    let (first, last) = match cidr.family() {
-        Family::V4 => ("network", Some((cidr.last(), "broadcast"))),
-        Family::V6 => ("subnet-router anycast", None),
-    };
-    [Some((cidr.base(), first)), last].into_iter().flatten().filter(move |_| larger_than_pair)
+    match never_given(cidr.range())? {
+        Unusable::Multicast => Some(format!("cannot be {cidr}: these are multicast addresses")),
+        Unusable::NoMachines => Some(format!("cannot be {cidr}: no machine can have this address")),
+        Unusable::Mapped => None,
+    }
 }

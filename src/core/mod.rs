@@ -1,7 +1,7 @@
 //! The pure core: no async, no clock, no randomness, no I/O, no logging. Time and randomness are arguments.
 //!
-//! Of serde there are only declarations, for what crosses from node to node: no format is known here, and `compact`
-//! checks what comes back. The JSON of the protocol is made in `wire` and `server`.
+//! Types that cross from node to node only declare their serde traits: the core knows no format, and `compact` checks what
+//! comes back. The JSON of the protocol is made in `wire` and `server`.
 
 pub mod address;
 pub mod catalog;
@@ -17,4 +17,5 @@ pub mod refusal;
 pub mod space;
 pub mod state;
 pub mod types;
+mod unusable;
 pub mod zones;

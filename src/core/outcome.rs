@@ -1,4 +1,4 @@
-//! What a decision answers: facts, which the server turns into JSON.
+//! The results of decisions: facts, which the server turns into JSON.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use super::refusal::Refusal;
 use super::state::{
     Conflict, Entry, EventKind, NetworkConfig, PoolKind, Reservation, ReservationKind, State, Step, SubnetConfig,
 };
-use super::types::{Claimant, Name, NetworkId, Owner, Place, Scope, Version, WallTime};
+use super::types::{Claimant, Mac, Name, NetworkId, Owner, Place, Scope, Version, WallTime};
 use super::zones::ZoneFacts;
 
-/// What `decide` returns where it does not refuse.
+/// What `decide` returns unless it refuses.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What changes, in order. Empty for reads and for what was so already.
+    /// The changes, in order. Empty for reads, and if everything was so already.
     pub steps: Vec<Step>,
-    /// What is answered once the steps are durable.
+    /// The answer that is sent once the steps are durable.
     pub outcome: Outcome,
 }
 
 impl Decision {
-    /// Is anything given to somebody who had it not? What is given back does not count.
+    /// Does anybody get something that they did not have? What is given back does not count.
     pub fn grants(&self) -> bool {
         self.granted().next().is_some()
     }
 
-    /// What is given to somebody who had it not.
+    /// The steps by which somebody gets something that they did not have.
     pub fn granted(&self) -> impl Iterator<Item = &Step> {
         self.steps.iter().filter(|step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Granted))
     }
 
-    /// Does it give anybody an address that the server chose? What a bind writes down the infrastructure chose.
+    /// Does anybody get an address that the server chose? A bind does not count: it records what the infrastructure chose.
     pub fn chooses(&self, command: &Command) -> bool {
         if matches!(command, Command::Bind(..)) {
             return false;
@@ -48,22 +48,22 @@ impl Decision {
     }
 }
 
-/// A reservation with all that its noun shows. Values of network and subnet are those of now.
+/// A reservation with everything that the protocol shows of it. Network and subnet are shown as they are now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// The network.
     #[serde(with = "compact::shared_network")]
     pub network: Arc<NetworkConfig>,
-    /// The subnet in which it lies, if there is one still.
+    /// The subnet in which it lies, if that still exists.
     #[serde(with = "compact::shared_subnet")]
     pub subnet: Option<Arc<SubnetConfig>>,
-    /// Index of its pool in the subnet, if it lies in one.
+    /// Index of its pool in the subnet, if it lies in a pool.
     pub pool: Option<usize>,
     /// The address, or the first of the block.
     pub address: Address,
     /// What is held.
     pub reservation: Arc<Reservation>,
-    /// When its lease ends by the wall clock, and in how many whole seconds.
+    /// When its lease ends by the wall clock, and the whole seconds until then.
     pub expires: Option<(WallTime, u64)>,
 }
 
@@ -72,30 +72,30 @@ pub struct View {
 pub struct Grant {
     /// What is held now.
     pub view: View,
-    /// False where it was there already.
+    /// False if it existed already.
     pub created: bool,
-    /// Who used it until this request bound another.
+    /// Who used it before this request bound another claimant.
     pub previous_claimant: Option<Claimant>,
     /// The address that the slot held before, released by `replace`.
     pub replaced: Option<Address>,
 }
 
-/// State of an address, as `ip.get` tells it.
+/// State of an address, as `ip.get` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AddressState {
     /// Somebody holds it, or the block that it lies in.
     Held,
-    /// Nobody does.
+    /// Nobody holds it.
     Free,
-    /// Kept from automatic grants.
+    /// Withheld from automatic grants.
     Reserved,
     /// Let go a short time ago.
     Cooling,
-    /// Somebody else answers there.
+    /// Out of circulation, because somebody else answers there.
     Declined,
     /// Network, broadcast, anycast or gateway address.
     Unusable,
-    /// In no subnet.
+    /// It lies in no subnet.
     Unknown,
 }
 
@@ -107,12 +107,12 @@ pub struct Lookup {
     pub network: Arc<NetworkConfig>,
     /// State of the address.
     pub state: AddressState,
-    /// The holding, where it is held.
+    /// The holding, if it is held.
     pub reservation: Option<View>,
 }
 
-/// Counts of addresses. `size = held + reserved + cooling + declined + free`; each address counts once, held before
-/// reserved before declined before cooling. `dynamic`, `static` and `obsolete` are parts of `held`.
+/// Counts of addresses. `size = held + reserved + cooling + declined + free`. Each address counts once, as the first of
+/// held, reserved, declined and cooling that applies. `dynamic`, `static` and `obsolete` are parts of `held`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// All addresses.
@@ -123,7 +123,7 @@ pub struct Counts {
     pub held_dynamic: u128,
     /// Held, named by the owner.
     pub held_static: u128,
-    /// Held, let go by an uncommitted deployment.
+    /// Held, but let go by an uncommitted deployment.
     pub obsolete: u128,
     /// Reserved ranges, unusable addresses, and what is draining.
     pub reserved: u128,
@@ -133,13 +133,13 @@ pub struct Counts {
     pub declined: u128,
     /// Free.
     pub free: u128,
-    /// How many reservations, not addresses.
+    /// Number of reservations, not of addresses.
     pub reservations: u64,
 }
 
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        // Two halves of IPv6 are one more than a number can carry.
+        // The two halves of IPv6 together have one address more than the number can represent.
         let add = |sum: &mut u128, more: u128| *sum = sum.saturating_add(more);
         let is_more = self.size.checked_add(other.size).is_none();
         add(&mut self.size, other.size);
@@ -153,7 +153,7 @@ impl std::ops::AddAssign for Counts {
         add(&mut self.free, other.free);
         self.reservations += other.reservations;
         if is_more {
-            // They add up all the same: what the size cannot carry is left out, of what is free first.
+            // The parts must still add up to the size: what the size cannot represent is cut off, from the free ones first.
             let mut left = self.size;
             for part in [&mut self.held, &mut self.reserved, &mut self.declined, &mut self.cooling, &mut self.free] {
                 *part = (*part).min(left);
@@ -163,12 +163,12 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What automatic grants draw from: dynamic pools that do not drain, of a network that is not closed.
+/// What automatic grants draw from: the dynamic pools that do not drain, of a network that is not closed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Grantable {
-    /// Addresses of these pools, but for reserved and unusable ones.
+    /// The addresses of these pools without reserved and unusable ones.
     pub size: u128,
-    /// How many of them could be granted now: free ones, and those that cool, where the cooldown yields.
+    /// How many of them could be granted now: the free ones, and the cooling ones if the cooldown yields.
     pub left: u128,
 }
 
@@ -190,7 +190,7 @@ pub struct PoolUsage {
     pub kind: PoolKind,
     /// Counts.
     pub counts: Counts,
-    /// Prefix length of the largest block that an automatic grant could take from it; none where it could take nothing.
+    /// Prefix length of the largest block that an automatic grant could take from it; none if it could take nothing.
     pub largest_free_block: Option<u8>,
 }
 
@@ -201,24 +201,24 @@ pub struct SubnetUsage {
     pub cidr: Cidr,
     /// Name.
     pub name: Option<Name>,
-    /// Counts, of addresses outside its pools too.
+    /// Counts, including addresses outside its pools.
     pub counts: Counts,
     /// Its pools, in order.
     pub pools: Vec<PoolUsage>,
 }
 
-/// Counts of a network: the sum of its subnets.
+/// Counts of a network: the sum over its subnets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReport {
-    /// Sum.
+    /// The sum.
     pub counts: Counts,
     /// Subnets, in order.
     pub subnets: Vec<SubnetUsage>,
-    /// The last change that it shows: see [`Outcome::place`].
+    /// The last change that the report includes: see [`Outcome::place`].
     pub at: Option<Box<Place>>,
 }
 
-/// A pool drawn.
+/// The drawing of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolMap {
     /// Its addresses.
@@ -232,11 +232,11 @@ pub struct PoolMap {
 /// The three ways to draw a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Drawing {
-    /// `X` taken, `.` free, one an address.
+    /// One character per address: `X` taken, `.` free.
     Text(String),
-    /// First, last, taken.
+    /// First address, last address, and whether they are taken.
     Runs(Vec<(Address, Address, bool)>),
-    /// Non-empty cells: first address, held, reserved (cooling and declined too), free.
+    /// Non-empty cells: first address, then the counts of held, reserved (including cooling and declined) and free addresses.
     Cells {
         /// Prefix length of a cell.
         prefix_length: u8,
@@ -246,15 +246,15 @@ pub enum Drawing {
 }
 
 impl PoolMap {
-    /// The refusal of maps that are more than one answer holds.
+    /// The refusal of maps that do not fit into one answer.
     pub fn too_long() -> Refusal {
-        let problem = "is needed: the maps of all pools are more than one answer holds; name one, or a subnet";
+        let problem = "is needed: the maps of all pools do not fit into one answer; name one pool, or a subnet";
         Refusal::invalid("pool", problem)
     }
 }
 
 impl Drawing {
-    /// Adds a drawing in cells of what is behind this one. A cell that ended in the middle becomes whole.
+    /// Appends a drawing in cells of what follows this one. A cell that the slices cut in the middle is put together again.
     pub fn go_on(&mut self, behind: Drawing) {
         let (Drawing::Cells { cells, .. }, Drawing::Cells { cells: more, .. }) = (self, behind) else { return };
         let mut more = more.into_iter().peekable();
@@ -266,11 +266,11 @@ impl Drawing {
         cells.extend(more);
     }
 
-    /// Bytes that it takes in an answer, at least.
+    /// The least number of bytes that it takes in an answer.
     pub fn bytes_at_least(&self) -> usize {
         match self {
             Drawing::Text(text) => text.len(),
-            // ["0.0.0.0","0.0.0.0","X"], and ["0.0.0.0","0","0","0"],
+            // The shortest items: ["0.0.0.0","0.0.0.0","X"], and ["0.0.0.0","0","0","0"],
             Drawing::Runs(runs) => 26 * runs.len(),
             Drawing::Cells { cells, .. } => 24 * cells.len(),
         }
@@ -284,7 +284,7 @@ pub struct NetworkView {
     pub config: Arc<NetworkConfig>,
     /// Subnets, in order.
     pub subnets: Vec<Arc<SubnetConfig>>,
-    /// The last change that it shows: see [`Outcome::place`].
+    /// The last change that the view includes: see [`Outcome::place`].
     pub at: Option<Box<Place>>,
 }
 
@@ -295,9 +295,9 @@ pub struct ScopeUsage {
     pub scope: Scope,
     /// Reservations, current and obsolete.
     pub reservations: u64,
-    /// Addresses of them.
+    /// The addresses of these reservations.
     pub addresses: u128,
-    /// Those of the reservations that are obsolete.
+    /// Reservations that are obsolete.
     pub obsolete: u64,
     /// Reservations without a claimant.
     pub unbound: u64,
@@ -306,9 +306,9 @@ pub struct ScopeUsage {
 /// A binding, as a sweep judges it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsedAddress {
-    /// Who uses what; of what is due, with the miss that makes it so, which the network's actor knows.
+    /// The use of the address. If a sweep may let go of it, with the miss that allows that, which the network's actor adds.
     pub binding: Binding,
-    /// Letting go releases it.
+    /// Letting go of it releases the address.
     pub released: bool,
     /// The claimant is not among those alive.
     pub missing: bool,
@@ -317,56 +317,56 @@ pub struct UsedAddress {
 /// A slice of `ip.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Slice {
-    /// What matched; nothing where only the count was asked for.
+    /// The records that match; empty if only the count was asked for.
     pub views: Vec<View>,
-    /// How many matched.
+    /// The number of records that match.
     pub count: u64,
-    /// Behind which address the next slice begins; none: this was the last.
+    /// The next slice begins after this address; none: this was the last slice.
     pub next: Option<Address>,
 }
 
-/// What is answered.
+/// The answer to a command.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// `ip.allocate`, `ip.claim`.
     Granted(Box<Grant>),
-    /// `ip.acquire`: by place in the request; what was optional and found no room is left out.
+    /// `ip.acquire`: the grants by index in the request. An optional one that found no room is left out.
     Acquired {
-        /// Place and grant.
+        /// Index and grant.
         grants: Vec<(usize, Grant)>,
-        /// Let go by `exact`.
+        /// Addresses that `exact` let go.
         released: Vec<Address>,
     },
     /// `ip.release`.
     Released(Vec<Address>),
     /// `ip.renew`, `ip.bind`, `ip.update`.
     Reservation(Box<View>),
-    /// `ip.unbind`: as it is, or as it was and released.
+    /// `ip.unbind`: the reservation as it is now, or as it was before it was released.
     Unbound {
         /// The reservation.
         view: Box<View>,
-        /// It was released.
+        /// Whether it was released.
         released: bool,
     },
-    /// `ip.transfer`: the address handed over first, then the one received in exchange.
+    /// `ip.transfer`: first the address that was handed over, then the one received in exchange.
     Transferred(Vec<View>),
     /// `ip.decline`.
     Declined {
         /// The address.
         address: Address,
-        /// What was granted in its place.
+        /// The grant in its place, if there is one.
         granted: Option<Box<Grant>>,
     },
     /// `ip.get`.
     Lookup(Box<Lookup>),
     /// The first slice of `ip.list`.
     Listed {
-        /// What it shows.
+        /// The slice.
         slice: Slice,
-        /// The last change that it shows: see [`Outcome::place`].
+        /// The last change that the slice includes: see [`Outcome::place`].
         at: Option<Box<Place>>,
-        /// With what the list goes on if this is not the last slice. It stays on the node that has the network: lists are
-        /// walked there.
+        /// The state from which the list goes on, unless this is the last slice. It stays on the node that has the network,
+        /// because lists are walked there.
         #[serde(skip)]
         rest: Option<Arc<ListRest>>,
     },
@@ -374,23 +374,23 @@ pub enum Outcome {
     LetGo {
         /// Addresses.
         released: Vec<Address>,
-        /// More are held.
+        /// Whether more is held.
         more: bool,
     },
     /// A slice of the look of a sweep.
     SweepLooked {
-        /// What is bound, ascending.
+        /// The bindings, ascending.
         used: Vec<UsedAddress>,
-        /// Reservations of the scope that were looked at.
+        /// How many reservations of the scope were looked at.
         reservations: u64,
-        /// Where the next slice begins; none: this was the last.
+        /// The next slice begins after this address; none: this was the last slice.
         next: Option<Address>,
     },
     /// A slice of the act of a sweep.
     Swept {
-        /// Left with their owners.
+        /// The addresses that stay with their owners.
         unbound: Vec<Binding>,
-        /// Released with their claimants.
+        /// The addresses that were released.
         released: Vec<Binding>,
     },
     /// `network.create`, `network.get`, `network.update`, `network.restore`.
@@ -399,7 +399,7 @@ pub enum Outcome {
     Deleted {
         /// The network.
         id: NetworkId,
-        /// Reservations that it still holds.
+        /// How many reservations it still holds.
         holding: u64,
     },
     /// `network.usage`.
@@ -408,23 +408,23 @@ pub enum Outcome {
     Map {
         /// Pools, in order.
         pools: Vec<PoolMap>,
-        /// Version of the network whose pools these are.
+        /// Version of the network when its pools were listed.
         version: Version,
-        /// Where the next slice begins, of cells.
+        /// Where the next slice begins, for a map in cells.
         next: Option<Box<MapPlace>>,
     },
     /// A slice of `scope.list`.
     Scopes {
         /// Scopes, by name.
         page: Vec<ScopeUsage>,
-        /// There are more behind the last one.
+        /// Whether there are more after the last one.
         more: bool,
     },
-    /// `subnet.add`, `subnet.modify`, `subnet.move`; with `if_absent`, whether it was made.
+    /// `subnet.add`, `subnet.modify`, `subnet.move`.
     Subnet {
         /// The subnet.
         subnet: Arc<SubnetConfig>,
-        /// Whether it was made now.
+        /// Whether it was created now; with `if_absent` it may have existed.
         created: bool,
     },
     /// `pool.add`, `pool.modify`.
@@ -433,7 +433,7 @@ pub enum Outcome {
         subnet: Arc<SubnetConfig>,
         /// Index of the pool in it.
         index: usize,
-        /// Whether it was made now.
+        /// Whether it was created now.
         created: bool,
     },
     /// `reserved.add`, `reserved.remove`: the reserved ranges of the subnets concerned.
@@ -446,11 +446,11 @@ pub enum Outcome {
     Deployed {
         /// What became of each wish.
         slots: Vec<Deployed>,
-        /// What of the deployment is obsolete then.
+        /// What is obsolete in the deployment after it.
         obsolete: Vec<View>,
-        /// Is anything granted, promised, made obsolete or current again now?
+        /// Was anything granted, promised, made obsolete or made current again?
         changed: bool,
-        /// Was an address chosen out of the list of a group?
+        /// Was an address chosen from the list of a group?
         dealt: bool,
     },
     /// The part of `deployment.commit` or `deployment.revert`.
@@ -459,11 +459,12 @@ pub enum Outcome {
         released: Vec<Address>,
         /// How much of the deployment still waits for a commit or revert of the plan.
         left: u64,
-        /// Behind what was reverted, all of it or some: is something obsolete still, or granted, by earlier plans that did not end?
+        /// After a revert, of all or some instances: is there still something that earlier plans, which were never ended,
+        /// granted or made obsolete?
         earlier: bool,
-        /// Where only some instances were meant: do others hold something, that were not reverted before?
+        /// If only some instances were meant: do others still hold something that was not reverted?
         others_keep: bool,
-        /// Where only some instances were meant: those of them that held anything here, or that anything was promised to.
+        /// If only some instances were meant: those of them that held anything here, or to which anything was promised.
         instances: BTreeSet<Owner>,
     },
     /// What became of late claims.
@@ -472,29 +473,47 @@ pub enum Outcome {
     Conflicts(Vec<Contested>),
     /// `cluster.accept`: what was decided.
     Accepted(Vec<Contested>),
-    /// How many leases, cooldowns and probations ended, and whether more are due.
+    /// The end of leases, cooldowns and probations.
     Expired {
-        /// Leases that ended.
+        /// How many leases ended.
         leases: usize,
-        /// More are due now.
+        /// Whether more are due now.
         more: bool,
     },
     /// What ties instances to zones.
     ZoneTies(ZoneFacts),
-    /// Why a commit would be refused, if it would be.
+    /// Why a commit would be refused; none if it would not.
     Hindered(Option<String>),
 }
 
 impl Outcome {
-    /// Where what is shown stands in the network's history, in the answers that tell it: who watches from there misses
-    /// nothing and is told nothing twice. The network notes the steps of the same commit that come before its answer; the
-    /// rest is known when that is durable.
+    /// The conflicts that are answered.
+    pub fn contested_mut(&mut self) -> Option<&mut Vec<Contested>> {
+        match self {
+            Outcome::Conflicts(contested) | Outcome::Accepted(contested) => Some(contested),
+            _ => None, // No other answer has conflicts.
+        }
+    }
+
+    /// Does the answer have a conflict whose MAC another network may use?
+    pub fn has_mac_to_look_up(&self) -> bool {
+        match self {
+            Outcome::Conflicts(contested) | Outcome::Accepted(contested) => {
+                contested.iter().any(|contested| contested.mac_to_look_up().is_some())
+            }
+            _ => false, // No other answer has conflicts.
+        }
+    }
+
+    /// The place in the network's history up to which the answer shows it, for those answers that report one: who watches
+    /// from there misses nothing and is told nothing twice. The network fills in the steps of its commit that come before
+    /// the answer; the rest is known only when the commit is durable.
     pub fn place(&mut self) -> Option<&mut Option<Box<Place>>> {
         match self {
             Outcome::Network(view) => Some(&mut view.at),
             Outcome::Usage(report) => Some(&mut report.at),
             Outcome::Listed { at, .. } => Some(at),
-            _ => None, // A change is told by its own event, and other reads are of one address or of several networks.
+            _ => None, // A change is reported by its own event; other reads concern one address, or several networks.
         }
     }
 }
@@ -502,13 +521,14 @@ impl Outcome {
 /// What became of late claims, each counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Healing {
-    /// Held again, or for as long again as its holder was told.
+    /// Held again, or extended again to the end that its holder was told.
     pub healed: u64,
-    /// Held by whom they name, let go by him since, or at the end of a lease that was renewed.
+    /// Nothing to do: still held by the claimed holder, let go by that holder since, or ended with a lease that had been
+    /// renewed.
     pub standing: u64,
-    /// Kept as conflicts.
+    /// Recorded as conflicts.
     pub conflicts: u64,
-    /// Conflicts for which there is no room: they are to be brought again.
+    /// Conflicts for which there was no room; they must be brought again.
     pub left: u64,
 }
 
@@ -522,7 +542,7 @@ impl std::ops::AddAssign for Healing {
     }
 }
 
-/// A conflict, and who has what stands in its way.
+/// A conflict, and who holds what stands in its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contested {
     /// Name of the network.
@@ -531,6 +551,26 @@ pub struct Contested {
     pub network_id: NetworkId,
     /// The late claim.
     pub conflict: Conflict,
-    /// The present holding; none where nobody holds anything there.
-    pub present: Option<(Address, Arc<Reservation>)>,
+    /// The present holding; none if nothing stands in the way any more, or if it is in another network and not looked up yet.
+    pub present: Option<Present>,
+}
+
+/// The holding that stands in the way of a late claim: it has the address, the slot or the MAC of the claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Present {
+    /// Name of its network.
+    pub network: Name,
+    /// The id of its network.
+    pub network_id: NetworkId,
+    /// The address, or the first of a block.
+    pub address: Address,
+    /// What is held.
+    pub reservation: Arc<Reservation>,
+}
+
+impl Contested {
+    /// The MAC of the late claim, if nothing in its own network stands in its way. Another network may use it.
+    pub fn mac_to_look_up(&self) -> Option<Mac> {
+        self.conflict.mac.filter(|_| self.present.is_none())
+    }
 }

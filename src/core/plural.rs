@@ -1,28 +1,28 @@
-//! Numbers of things in sentences: `1 network`, `2 networks`.
+//! Counted nouns in sentences: `1 network`, `2 networks`.
 
 use std::fmt::Display;
 
-/// The noun for so many.
+/// The noun in the form that fits the count.
 pub fn plural(count: u64, noun: &str) -> String {
     if count == 1 {
         return noun.to_owned();
     }
-    // `address`, `batch` and `wish` are the only nouns of ours that need more than an s.
+    // Of all nouns used here, only `address`, `batch` and `wish` need more than an s.
     let ending = if noun.ends_with(['s', 'h']) { "es" } else { "s" };
     format!("{noun}{ending}")
 }
 
-/// The number and its noun.
+/// The count and its noun.
 pub fn counted<N>(count: N, noun: &str) -> String
 where
     N: TryInto<u64> + Display + Copy,
 {
-    // What is beyond 64 bits is more than one.
+    // A number beyond 64 bits is a plural anyway.
     let many = count.try_into().unwrap_or(u64::MAX);
     format!("{count} {}", plural(many, noun))
 }
 
-/// The same with what becomes of it in the past: `1 network was`.
+/// The count, its noun and the past tense of `to be`: `1 network was`.
 pub fn counted_were<N>(count: N, noun: &str) -> String
 where
     N: TryInto<u64> + Display + Copy,

@@ -1,7 +1,7 @@
 //! Every "no" of the domain: what was asked, what stands in the way and what to do, with the facts as fields.
 //!
-//! `Display` is the sentence that people read, made here once. The place in the order of kinds is told here, too; the server
-//! turns it into an error kind, and the fields into `error.data`.
+//! `Display` is the sentence that people read; it is made only here, and so is the order of precedence. The server turns a
+//! refusal into an error kind, and its fields into `error.data`.
 
 mod facts;
 
@@ -17,54 +17,55 @@ use super::types::{Generation, InvalidText, Mac, Name, NetworkId, Owner, Scope, 
 /// A refusal. One variant per cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// A value that cannot be meant.
+    /// A value that makes no sense.
     #[error("`{field}` {problem}")]
     InvalidArgument {
-        /// The member, as a path: `subnets[0].gateway`.
+        /// Path of the member: `subnets[0].gateway`.
         field: String,
-        /// What is wrong, as a fragment after the field.
+        /// What is wrong, as a fragment that follows the field.
         problem: String,
     },
-    /// What is named does not exist.
+    /// The named thing does not exist.
     #[error("{} {what} does not exist; {}", .missing.noun(), .hint.as_deref().unwrap_or(.missing.where_to_look()))]
     NotFound {
         /// What sort of thing.
         missing: Missing,
         /// How it was named, ready for a sentence: `` `lan` ``.
         what: String,
-        /// What to do, as a sentence without full stop; none: look where such things are shown.
+        /// What to do, as a sentence without full stop; none points to where such things are shown.
         hint: Option<String>,
     },
-    /// Static asked of a dynamic network, and the like.
+    /// For example, a static address was asked of a dynamic network.
     #[error("{problem}")]
     WrongKind {
         /// The sentence.
         problem: String,
-        /// The address, where one was named.
+        /// The address, if one was named.
         address: Option<Address>,
     },
-    /// The address lies in no subnet of the network, a pool outside its subnet.
+    /// The address lies in no subnet of the network, or a pool lies outside its subnet.
     #[error("{problem}")]
     OutOfRange {
         /// The sentence.
         problem: String,
-        /// The address, where one was named.
+        /// The address, if one was named.
         address: Option<Address>,
     },
-    /// Two subnets of a realm, or two pools.
+    /// The range overlaps a subnet of the realm.
     #[error("{} overlaps {with} of {}", .asked.as_typed(), whose_space(.network, *.remembered))]
     Overlap {
         /// What was asked for.
         asked: Range,
         /// What it overlaps.
         with: Cidr,
-        /// Whose that is.
+        /// The network that has it.
         network: Name,
-        /// Where it is deleted and only remembered.
+        /// Set if that network is deleted and only remembered.
         remembered: Option<Remembered>,
     },
-    /// Two pools of one subnet.
-    #[error("pool {} overlaps pool {} of network `{network}`; pools never overlap, so choose another range", .asked.as_typed(), .with.as_typed())]
+    /// Two pools of one subnet overlap.
+    #[error("pool {} overlaps pool {} of network `{network}`; pools never overlap, so choose another \
+     range", .asked.as_typed(), .with.as_typed())]
     PoolOverlap {
         /// What was asked for.
         asked: Range,
@@ -76,17 +77,18 @@ pub enum Refusal {
     /// The thing to be removed or shrunk is still used.
     #[error("{what} is in use: {}{}", counted(*.count, "reservation"), first_of(*.count, .first))]
     InUse {
-        /// What, ready for the beginning of a sentence.
+        /// The thing, ready for the beginning of a sentence.
         what: String,
         /// How many reservations stand in the way.
         count: u64,
         /// The first of them, at most ten.
         first: Vec<Address>,
     },
-    /// More would move with a subnet than may at once.
+    /// A subnet is too large to move in one commit.
     #[error(
-        "subnet {subnet} cannot move at once: what lies in it, {} among it, takes at least {bytes} bytes of a commit, and at most \
-         {bytes_max} may move at once; release some of it, move the subnet, then ip.claim in its new network what was released",
+        "subnet {subnet} is too large to move in one commit: its contents, {} among them, take at least {bytes} bytes, and at \
+         most {bytes_max} can move at once; release some reservations, move the subnet, then take them again with ip.claim in \
+         the new network",
         counted(*.count, "reservation")
     )]
     TooMuchToMove {
@@ -96,24 +98,25 @@ pub enum Refusal {
         count: u64,
         /// The first of them, at most ten.
         first: Vec<Address>,
-        /// What the move takes, at least.
+        /// The least number of bytes that the move takes.
         bytes: usize,
-        /// What may move at once.
+        /// The bytes that may move at once.
         bytes_max: usize,
     },
-    /// Something is used or guarded for another reason than reservations.
+    /// Something is in use or guarded for a reason other than reservations.
     #[error("{problem}")]
     Guarded {
         /// The sentence.
         problem: String,
-        /// How many reservations lie in it; none in what cannot hold any.
+        /// How many reservations lie in it; 0 for things that cannot hold any.
         count: u64,
         /// The first of them, at most ten.
         first: Vec<Address>,
     },
     /// Somebody else holds it.
     #[error(
-        "{address} is not held by {} but by {}; name its holder, if it is meant (`ip.release` of the address alone may `force` it)",
+        "{address} is not held by {} but by {}; name that holder if this reservation is meant (an `ip.release` of the address \
+         alone also accepts `force`)",
         .asked.beside(&.held_by.holder), .held_by.holder.beside(.asked)
     )]
     NotOwner {
@@ -125,13 +128,14 @@ pub enum Refusal {
         held_by: Box<HeldBy>,
     },
     /// `if_generation` did not match.
-    #[error("{address} is at generation {}, not {}: it changed hands since; look again with ip.get", .actual.map_or_else(|| "none".to_owned(), |g| g.0.to_string()), .expected.0)]
+    #[error("{address} is at generation {}, not {}: it has changed hands since; look again with \
+     ip.get", .actual.map_or_else(|| "none".to_owned(), |g| g.0.to_string()), .expected.0)]
     GenerationConflict {
         /// The address.
         address: Address,
-        /// What the request speaks of.
+        /// The generation in the request.
         expected: Generation,
-        /// What is there.
+        /// The present generation.
         actual: Option<Generation>,
     },
     /// `if_version` did not match.
@@ -141,9 +145,9 @@ pub enum Refusal {
     VersionConflict {
         /// The network.
         network: Name,
-        /// What the request speaks of.
+        /// The version in the request.
         expected: u64,
-        /// What is there.
+        /// The present version.
         actual: u64,
     },
     /// The address is held by another owner.
@@ -156,56 +160,58 @@ pub enum Refusal {
         /// Who holds it.
         held_by: Box<HeldBy>,
     },
-    /// The address, MAC or owner is taken in another way than by a holder of the address.
+    /// An address, MAC or owner is taken, but not by a holder of the requested address.
     #[error("{problem}")]
     Taken {
         /// The sentence.
         problem: String,
-        /// Where that address is held; of what its holder has, [`super::network::Network::decide`] fills it in.
+        /// The network in which that address is held. If a holder is known, [`super::network::Network::decide`] fills it in.
         network: Option<Name>,
-        /// The address it concerns.
+        /// The address that it concerns.
         address: Option<Address>,
         /// Who holds it.
         held_by: Option<Box<HeldBy>>,
-        /// A MAC that another network of the realm uses, at that address: who holds it only that network knows, and it is
-        /// asked before the refusal leaves. So it never crosses between nodes.
+        /// A MAC that another network of the realm uses at that address. Only that network knows the holder, and it is asked
+        /// before the refusal leaves, so this never crosses between nodes.
         #[serde(skip)]
         used_in: Option<(Mac, NetworkId)>,
     },
-    /// Nobody holds any of it, but so much of it cools that one commit does not clear it.
+    /// Nobody holds any part of the block, but it contains more cooling ranges than one commit can clear.
     #[error(
-        "{block} of network `{network}` is free but for what cools there, in more than {pieces_max} pieces, and one commit clears no \
-         more; ask for smaller blocks of it, or again when the cooldown is over"
+        "{block} of network `{network}` is held by nobody, but more than {pieces_max} cooling ranges lie in it, and one commit \
+         clears at most that many; ask for smaller blocks, or again after the cooldown"
     )]
     Cools {
         /// The network.
         network: Name,
         /// What was asked for.
         block: Range,
-        /// Pieces that one commit clears.
+        /// Cooling ranges that one commit clears.
         pieces_max: usize,
     },
-    /// The slot holds another address, or one that does not match what is asked.
-    #[error("{holder} already holds {address} in network `{network}`{}; release it first, or name another slot (`ip.allocate`, `ip.claim` and `ip.acquire` may `replace` it)", differs_of(.differs))]
+    /// The slot already holds another address, or one that differs from what is asked.
+    #[error("{holder} already holds {address} in network `{network}`{}; release it first, or name another slot (`ip.allocate`, \
+     `ip.claim` and `ip.acquire` also accept `replace`)", differs_of(.differs))]
     SlotTaken {
         /// The network.
         network: Name,
-        /// Whose slot.
+        /// The slot.
         holder: SlotKey,
         /// What it holds.
         address: Address,
-        /// Members in which it differs from what was asked.
+        /// Members in which it differs from the request.
         differs: Vec<Cow<'static, str>>,
     },
-    /// A name is taken, or what is there differs from what `if_absent` asks for.
-    #[error("{what} already exists{}; name another one{}", differs_of(.differs), if .differs.is_empty() { "" } else { ", or change that one" })]
+    /// A name is taken, or the existing thing differs from what `if_absent` asks for.
+    #[error("{what} already exists{}; choose another name{}", differs_of(.differs), if .differs.is_empty() { "" } else { ", or \
+     change the existing one" })]
     NameTaken {
-        /// What, ready for the beginning of a sentence.
+        /// The thing, ready for the beginning of a sentence.
         what: String,
-        /// Members in which it differs from what was asked.
+        /// Members in which it differs from the request.
         differs: Vec<Cow<'static, str>>,
     },
-    /// External reservation, gateway, network or broadcast address, or draining.
+    /// The address is reserved, a gateway, a network or broadcast address, or draining.
     #[error("{address} is {why}")]
     Reserved {
         /// The address.
@@ -213,42 +219,42 @@ pub enum Refusal {
         /// Why, as a fragment: `the gateway of subnet …`.
         why: String,
     },
-    /// Limits.
+    /// A limit would be exceeded.
     #[error(
-        "{who} would hold {} in network `{network}`, its limit is {max}; ask for fewer, release some, or raise \
+        "{who} would hold {} in network `{network}`, but its limit is {max}; ask for fewer, release some, or raise \
          `limits.{limit}`",
         counted(*.would_hold, "reservation")
     )]
     QuotaExceeded {
         /// The network.
         network: Name,
-        /// Whose limit: ready for the beginning of a sentence.
+        /// Whose limit, ready for the beginning of a sentence.
         who: String,
         /// `per_owner` or `per_scope`.
         limit: Cow<'static, str>,
-        /// How many it would hold after the request.
+        /// How many reservations there would be after the request.
         would_hold: u64,
-        /// The bound.
+        /// The limit.
         max: u64,
     },
-    /// No room.
+    /// There is no free address or block.
     #[error("network `{}` has no free {}{}{}", .0.network, .0.sought(), .0.where_sought(), .0.why())]
     NotEnoughCapacity(Box<NoCapacity>),
-    /// A sweep would let go of too much.
+    /// A sweep would let go of too many reservations.
     #[error(
-        "the sweep would let go of {would_release} of the {} of scope `{scope}`, more than `max_share` allows: nothing was \
-         changed; make sure that everybody alive was named, or allow a larger `max_share`",
+        "the sweep would release {would_release} of the {} of scope `{scope}`, more than `max_share` allows: nothing was \
+         changed; make sure that every live claimant was named, or allow a larger `max_share`",
         counted(*.reservations, "reservation")
     )]
     Brake {
         /// The scope.
         scope: Scope,
-        /// What would be let go.
+        /// How many it would release.
         would_release: u64,
         /// How many the scope has, over all networks.
         reservations: u64,
     },
-    /// `plan` is not the latest, or ended the other way, or cannot end so because of a promise.
+    /// `plan` is not the latest, has ended the other way, or cannot end this way because of a promise.
     #[error("deployment `{deployment}`: {problem}")]
     PlanConflict {
         /// The deployment.
@@ -259,12 +265,12 @@ pub enum Refusal {
         expected: u64,
         /// The latest.
         actual: u64,
-        /// What stands in the way, where it is not that another one is the latest.
+        /// What stands in the way, unless it is that another plan is the latest.
         hindrance: Option<PlanHindrance>,
     },
-    /// Somebody else declined it.
+    /// The address is declined, and not by the owner that was named.
     #[error(
-        "{address} is not held by {}: it was declined by {}, and nobody holds it; ip.get shows what it is",
+        "{address} is not held by {}: it was declined by {}, and nobody holds it; ip.get shows its state",
         .asked.beside(.by), .by.beside(.asked)
     )]
     DeclinedByOther {
@@ -275,31 +281,31 @@ pub enum Refusal {
         /// Who held and declined it.
         by: SlotKey,
     },
-    /// Two wishes of one request for one slot.
+    /// One request wishes for the same slot twice.
     #[error(
-        "slot `{}` is wished for twice in network `{network}`{}; leave one of the wishes out, or name another slot",
+        "slot `{}` is requested twice in network `{network}`{}; leave one of the two out, or name another slot",
         .holder.slot, differs_of(.differs)
     )]
     WishedTwice {
         /// The network.
         network: Name,
-        /// Whose slot.
+        /// The slot.
         holder: SlotKey,
-        /// The address that the first of them names, or that the slot holds.
+        /// The address that the first wish names, or that the slot holds.
         address: Option<Address>,
-        /// Members in which they differ.
+        /// Members in which the two differ.
         differs: Vec<Cow<'static, str>>,
     },
-    /// A deleted network is to come back, and its name is another one's by now.
+    /// A deleted network is to come back, but another network has taken its name.
     #[error(
-        "network `{name}` already exists: another one has got that name since this one was deleted; give that one another name \
-         with network.update, or delete it, then restore this one"
+        "network `{name}` already exists: another network has taken that name since this one was deleted; rename that one with \
+         network.update, or delete it, then restore this one"
     )]
     NameTakenSince {
         /// The name of both.
         name: Name,
     },
-    // What is skipped stands last: between nodes, variants are numbers.
+    // What serde skips stands last: between nodes, variants are numbers.
     /// A refusal of what one instance of a deployment wishes. Crosses between nodes by [`super::compact::refusal`].
     #[serde(skip)]
     #[error("instance `{instance}`: {refusal}")]
@@ -313,19 +319,19 @@ pub enum Refusal {
     #[serde(skip)]
     #[error("ips[{index}]: {refusal}")]
     OfItem {
-        /// Its place in the request.
+        /// Its index in the request.
         index: usize,
         /// Why.
         refusal: Box<Refusal>,
     },
 }
 
-/// Members of a request, as a refusal names them.
+/// Members of a request for the list in a refusal.
 pub fn members(names: Vec<&'static str>) -> Vec<Cow<'static, str>> {
     names.into_iter().map(Cow::Borrowed).collect()
 }
 
-/// What the protocol calls the refusals, in its order of precedence.
+/// The protocol's kinds of refusals, in order of precedence.
 pub const KINDS: [&str; 14] = [
     "invalid_argument",
     "not_found",
@@ -344,22 +350,22 @@ pub const KINDS: [&str; 14] = [
 ];
 
 impl Refusal {
-    /// An `invalid_argument` of this member.
+    /// An `invalid_argument` about this member.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Refusal::InvalidArgument { field: field.into(), problem: problem.into() }
     }
 
-    /// A request that lets go of more than may become durable at once: an `ip.acquire` that is `exact`.
+    /// The refusal of an `ip.acquire` with `exact` that would let go of more than one commit may carry.
     pub fn too_much_at_once(bytes: usize, bytes_max: usize) -> Self {
         let problem = format!(
-            "lets go of so much that it counts for {bytes} bytes of one commit, for which everybody else waits, and at most \
-             {bytes_max} may become durable at once; let go of it first: of what is too much with ip.release, or of all that the \
-             owner holds with owner.release, which does it piece by piece"
+            "would release so much that it takes {bytes} bytes of one commit, for which everybody else would wait; at most \
+             {bytes_max} are allowed. First release part of it with ip.release, or everything that the owner holds with \
+             owner.release, which works in pieces"
         );
         Refusal::invalid("exact", problem)
     }
 
-    /// An `invalid_argument` from a text that may not be.
+    /// An `invalid_argument` about a text that is not allowed.
     pub fn text(field: &str, problem: &InvalidText) -> Self {
         Refusal::invalid(field, problem.to_string())
     }
@@ -369,13 +375,14 @@ impl Refusal {
         Refusal::NotFound { missing, what: format!("`{what}`"), hint: None }
     }
 
-    /// A network that was there when somebody asked for it, and is no more: by its last name, too, as few know its id.
+    /// The refusal if a network existed when the request came, but is gone by now. It gives the last name too, because few
+    /// clients know the id.
     pub fn network_gone(name: Option<&Name>, id: NetworkId) -> Self {
         let what = name.map_or_else(|| format!("`{id}`"), |name| format!("`{name}` ({id})"));
         Refusal::NotFound { missing: Missing::Network, what, hint: None }
     }
 
-    /// No capacity was found, and none came in this time.
+    /// Records that the request waited this long and found no capacity in that time.
     pub fn note_wait(&mut self, waited_ms: u64) {
         match self {
             Refusal::NotEnoughCapacity(why) => why.waited_ms = Some(waited_ms),
@@ -384,7 +391,7 @@ impl Refusal {
         }
     }
 
-    /// All that its owner has was let go of while it waited.
+    /// Records that the wait was ended, because everything that its owner holds was released.
     pub fn note_end_of_wait(&mut self) {
         match self {
             Refusal::NotEnoughCapacity(why) => why.is_ended = true,
@@ -393,7 +400,16 @@ impl Refusal {
         }
     }
 
-    /// Names the network in which an address is taken, where the refusal does not.
+    /// Is it a lack of capacity that no freed address can end?
+    pub fn no_pool_fits(&self) -> bool {
+        match self {
+            Refusal::NotEnoughCapacity(why) => why.no_pool_fits,
+            Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.no_pool_fits(),
+            _ => false, // No other refusal is a lack of capacity.
+        }
+    }
+
+    /// Adds the network in which an address is taken, if the refusal does not name it yet.
     pub fn taken_in(self, name: &Name) -> Self {
         match self {
             Refusal::Taken { problem, network: None, address, held_by, used_in } => {
@@ -407,36 +423,37 @@ impl Refusal {
         }
     }
 
-    /// A MAC that another network of the realm uses, that network, and the address there, where it is not said who holds it.
+    /// The MAC that another network of the realm uses, that network, and the address there, if the holder is not known yet.
     pub fn unnamed_user(&self) -> Option<(Mac, NetworkId, Address)> {
         match self {
             Refusal::Taken { address: Some(address), held_by: None, used_in: Some((mac, network)), .. } => {
                 Some((*mac, *network, *address))
             }
             Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.unnamed_user(),
-            _ => None, // Whatever else is refused is known where it is refused.
+            _ => None, // Every other refusal knows its facts where it is made.
         }
     }
 
-    /// Says who holds what is taken.
+    /// Adds who holds what is taken.
     pub fn name_holder(&mut self, by: HeldBy) {
         match self {
             Refusal::Taken { problem, held_by, .. } => {
-                // What stands in the way comes first in the sentence, then what to do.
+                // The sentence first says what stands in the way, then, after the semicolon, what to do.
                 if let Some(end) = problem.find(';') {
                     problem.insert_str(end, &format!(", held by {}", by.holder));
                 }
                 *held_by = Some(Box::new(by));
             }
             Refusal::OfItem { refusal, .. } | Refusal::OfInstance { refusal, .. } => refusal.name_holder(by),
-            _ => {} // It has no holder, or names it.
+            _ => {} // The refusal has no holder, or names it already.
         }
     }
 
-    /// Where want of room stands in that order.
+    /// The place of a lack of capacity in that order.
     pub(crate) const OF_NO_CAPACITY: u8 = 12;
 
-    /// Place in the protocol's order of precedence, and in [`KINDS`]: where several apply, the lowest is answered.
+    /// Place in the protocol's order of precedence, and in [`KINDS`]: of several refusals that apply, the one with the
+    /// lowest is answered.
     pub fn precedence(&self) -> u8 {
         match self {
             Refusal::InvalidArgument { .. } => 0,
@@ -461,18 +478,18 @@ impl Refusal {
     }
 }
 
-/// Whose space somebody else wants, and what to do; also where nobody can name the network by its name any more.
+/// Whose space it is and what to do, even if the network's name no longer identifies it.
 fn whose_space(network: &Name, remembered: Option<Remembered>) -> String {
     let choose = "choose another range, or a realm of its own";
     match remembered {
         None => format!("network `{network}`; {choose}"),
         Some(Remembered { id, purged: true }) => format!(
-            "network {id} (deleted for good; it was called `{network}`), of which all is being released; ask again in a moment, or \
-             {choose}"
+            "network {id} (deleted for good; it was called `{network}`), whose reservations are being released; ask again in a \
+             moment, or {choose}"
         ),
         Some(Remembered { id, purged: false }) => format!(
-            "network {id} (deleted; it was called `{network}`), which is remembered while anything is held in it; release that \
-             (ip.list shows it, with the id as `network`), bring the network back with network.restore, or {choose}"
+            "network {id} (deleted; it was called `{network}`), which is remembered as long as anything is held in it; release \
+             what it holds (ip.list shows it, with the id as `network`), bring the network back with network.restore, or {choose}"
         ),
     }
 }

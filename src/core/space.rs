@@ -1,10 +1,9 @@
-//! Free space of one pool: which of its numbers are taken, and where room is.
+//! The free space of one pool: which of its numbers are taken, and where there is room.
 //!
-//! Owns nothing but the set. Pure; the family is not its business: an IPv4 address is a small
-//! number. Who holds a number, and which number a policy prefers, is decided by the callers.
+//! It is a pure set of numbers and knows nothing else. The family does not matter, because an IPv4 address is just a small
+//! number. Callers decide who holds a number and which number a policy prefers.
 //!
-//! The set is a radix tree over absolute numbers, six bits a level, in which most levels are left
-//! out:
+//! The set is a radix tree over absolute numbers, with six bits per level, in which most levels are left out:
 //!
 //! ```text
 //! 2^128 --> node of 2^24 numbers     all around a node is alike: taken, or free
@@ -16,27 +15,24 @@
 //! ```
 //!
 //! Why this shape:
-//! - Wholly taken and wholly free parts are bits of a mask, so untouched and exhausted parts cost
-//!   nothing, at any size, and a search never looks at them.
-//! - A child of a node knows how much is free below it and how large a block, so a search never
-//!   goes down in vain (except once per level for a start in the middle).
-//! - Lone blocks and left out levels make a single claim in an empty /64 cost one cell of 21 bytes
-//!   instead of ten nodes; what is around a node may be taken as well, so a hole in a full range is
-//!   as cheap.
-//! - No node is kept that can be left out, whatever the history: what was fragmented and is whole
-//!   again costs nothing. `check` says so.
+//! - Wholly taken and wholly free parts are bits of a mask, so untouched and exhausted parts cost nothing, at any size, and
+//!   a search never looks at them.
+//! - A node knows for each child how much is free below it and how large a free block there is, so a search never goes down
+//!   in vain (except once per level if it starts in the middle).
+//! - Lone blocks and left-out levels make a single claim in an empty /64 cost one cell of 21 bytes instead of ten nodes.
+//!   What is around a node may also be taken, so a hole in a full range is as cheap.
+//! - No node is kept that can be left out, whatever the history: a part that was fragmented and is whole again costs
+//!   nothing. `check` verifies that.
 //!
-//! Every operation follows one path, two for a range: at most 22 levels, 3 for a /8 of IPv4, about
-//! log64 of the number of claims for random ones. None loops over numbers. Dense use costs 1.3 bits
-//! per number when filled in order, up to 2.1 when filled at random; a random claim in a /64 about
-//! 50 bytes.
+//! Every operation follows one path, or two for a range: at most 22 levels, 3 for a /8 of IPv4, and about log64 of the
+//! number of claims if they are random. No operation loops over numbers. Dense use costs 1.3 bits per number when filled in
+//! order and up to 2.1 when filled at random; a random claim in a /64 costs about 50 bytes.
 //!
-//! `paint` changes any range, `flip` most single numbers, `front` those that are taken one after the
-//! other from below; `query` and `count` answer; `node` says what a part means, `arena` and `pack`
-//! store it.
+//! `paint` changes any range, `flip` most single numbers, `front` numbers that are taken one after the other from below;
+//! `query` and `count` answer questions; `node` defines what a part means; `arena` and `pack` store the parts.
 //!
-//! Review notes: does a new query still follow one path? Does a new change shorten every node that
-//! it may leave too long (`shorten`), also one that moves to a slot of another size?
+//! Review notes: does a new query still follow one path? Does a new change shorten every node that it may leave longer than
+//! needed (`shorten`), including one that moves to a slot of another size?
 
 mod arena;
 mod bits;
@@ -63,19 +59,19 @@ use node::Part;
 #[derive(Clone)]
 pub struct Space {
     pool: NumberRange,
-    /// The whole space; outside the pool it is taken, like any other number.
+    /// The whole space; outside the pool its numbers are taken.
     root: Part,
     arena: Arena,
-    /// The lowest free run, where numbers are taken in order: below where it stands all is taken, whatever the tree says.
+    /// The lowest free run, if numbers are taken in order. Below its next number everything is taken, whatever the tree says.
     front: Front,
 }
 
 impl Space {
-    /// All of `first..=last` free. O(depth), and only a few dozen bytes if the ends are aligned.
+    /// A pool with all of `first..=last` free. O(depth), and only a few dozen bytes if the ends are aligned.
     ///
     /// # Panics
     ///
-    /// If `first` is above `last`, or if the pool is all of `u128`, whose size is not a `u128`.
+    /// If `first` is above `last`, or if the pool is all of `u128`, because its size does not fit into a `u128`.
     pub fn new(first: u128, last: u128) -> Self {
         assert!(first <= last, "pool from {first} to {last}");
         assert!((first, last) != (0, u128::MAX), "a pool of 2^128 numbers cannot be counted");
@@ -95,26 +91,22 @@ impl Space {
         self.pool.last
     }
 
-    /// Marks every number of `first..=last`, as far as it is in the pool, as taken. Taken numbers
-    /// stay taken.
+    /// Marks every number of `first..=last` that is in the pool as taken. Taken numbers stay taken.
     ///
     /// O(depth), plus one step per node that becomes superfluous; see [`Space::vacate`] for memory.
     pub fn occupy(&mut self, first: u128, last: u128) {
         self.change(first, last, true);
     }
 
-    /// Marks every number of `first..=last`, as far as it is in the pool, as free. Free numbers
-    /// stay free.
+    /// Marks every number of `first..=last` that is in the pool as free. Free numbers stay free.
     ///
-    /// O(depth), plus one step per node that becomes superfluous. When three eighths of the memory
-    /// lie idle, what is in use is copied and the rest given back: O(1) per change since the last
-    /// time, but at once.
+    /// O(depth), plus one step per node that becomes superfluous. When three eighths of the memory lie idle, what is in use
+    /// is copied and the rest given back. That is O(1) per change since the last time, but it happens at once.
     pub fn vacate(&mut self, first: u128, last: u128) {
         self.change(first, last, false);
     }
 
-    /// Is every number of `first..=last` inside the pool and free? O(depth). No range at all
-    /// (`first` above `last`) is not free.
+    /// Is every number of `first..=last` inside the pool and free? An empty range (`first` above `last`) is not free. O(depth).
     pub fn is_free(&self, first: u128, last: u128) -> bool {
         let range = NumberRange { first, last };
         first <= last && self.pool.covers(range) && self.first_of(true, first).is_none_or(|taken| taken > last)
@@ -136,8 +128,8 @@ impl Space {
         up_to_last - below(first)
     }
 
-    /// Largest `order` such that an aligned block of 2^order numbers is wholly free. None: nothing
-    /// is free. O(1), or O(depth) for each order that numbers taken in order have broken into.
+    /// Largest `order` such that an aligned block of 2^order numbers is wholly free; none if nothing is free. O(1), or
+    /// O(depth) for each order in which numbers taken in order have broken the largest block.
     pub fn largest_order(&self) -> Option<u8> {
         if self.front.untold() == 0 {
             return self.root.order;
@@ -145,17 +137,15 @@ impl Space {
         (0..=self.root.order?).rev().find(|&order| self.lowest(order, 0).is_some())
     }
 
-    /// May there be an aligned block of 2^order free numbers? A no is certain. O(1).
+    /// Can there be an aligned block of 2^order free numbers? Only a no is certain. O(1).
     pub fn may_have(&self, order: u8) -> bool {
         self.root.order.is_some_and(|largest| largest >= order)
     }
 
-    /// First number of the lowest wholly free block of 2^order numbers that starts at or after
-    /// `from`. Blocks are aligned to their size, absolutely and not to the pool. Does not wrap
-    /// around.
+    /// First number of the lowest wholly free block of 2^order numbers that starts at or after `from`. Blocks are aligned
+    /// absolutely, not relative to the pool. Does not wrap around.
     ///
-    /// O(depth); O(1) if there is no such block anywhere, and for the lowest number where numbers
-    /// are taken in order.
+    /// O(depth); O(1) if there is no such block anywhere, and for the lowest number while numbers are taken in order.
     pub fn lowest(&self, order: u8, from: u128) -> Option<u128> {
         if !self.may_have(order) {
             return None;
@@ -164,7 +154,7 @@ impl Space {
         if order == 0 && from <= floor && self.front.run().is_some() {
             return Some(floor);
         }
-        // What begins below is not free, nor is a block that does.
+        // Below the floor everything is taken, so no block that begins there is free.
         let from = from.max(floor);
         if order == 0 {
             return self.first_of(false, from);
@@ -176,13 +166,12 @@ impl Space {
 
     /// The free number that has `index` free numbers before it. O(depth).
     pub fn nth_free(&self, index: u128) -> Option<u128> {
-        // Those that the tree takes for free and are not are its first ones.
+        // The first numbers that the tree believes to be free are the ones that the front has taken.
         (index < self.free()).then(|| self.arena.nth_free(Block::ALL, self.root, index + self.front.untold()))
     }
 
-    /// Maximal runs (first, last, taken) from `from` to the end of the pool, ascending; neighbours
-    /// alternate. The first run starts at `from`, or with the pool if that is later. O(depth) per
-    /// run.
+    /// Maximal runs (first, last, taken) from `from` to the end of the pool, ascending; taken and free runs alternate. The
+    /// first run starts at `from`, or with the pool if that is later. O(depth) per run.
     pub fn runs(&self, from: u128) -> impl Iterator<Item = (u128, u128, bool)> + '_ {
         let mut next = Some(from.max(self.pool.first));
         iter::from_fn(move || {
@@ -199,12 +188,12 @@ impl Space {
         self.arena.memory_bytes()
     }
 
-    /// Checks every internal invariant: counts, orders, nothing that could be written more briefly,
-    /// no memory lost, nothing free outside the pool. O(nodes).
+    /// Checks every internal invariant: counts, orders, that nothing could be written more briefly, that no memory is lost,
+    /// and that nothing is free outside the pool. O(nodes).
     ///
     /// # Errors
     ///
-    /// Names the first part that is wrong.
+    /// Names the first wrong part.
     pub fn check(&self) -> Result<(), String> {
         self.arena.check_all(Block::ALL, self.root)?;
         let inside = self.free_in(self.pool.first, self.pool.last);

@@ -1,10 +1,10 @@
-//! What a network is made of, as it is kept in memory and in the store: configuration, and what lies at an address.
+//! What a network consists of, in memory and in the store: its configuration, and what lies at each address.
 //!
-//! Everything that changes is a [`Step`]: *this key is in this state now*, with the state that it replaces. Steps are
-//! states, not deltas, so playing one twice does no harm, and loading a network is applying what was stored.
+//! Every change is a [`Step`]: *this key is now in this state*, with a mark of the state that it replaces. Steps carry
+//! states, not deltas, so playing one twice does no harm, and loading a network means applying what was stored.
 //!
-//! Here are keys, their states and steps; `config` has what is configured, `entry` what lies at an address. Neighbours:
-//! `network` decides and applies steps, `store::codec` writes them down.
+//! This file has keys, their states and steps; `config` has the configuration, `entry` what lies at an address. Neighbours:
+//! `network` decides and applies steps, `store::codec` encodes them.
 
 mod config;
 mod entry;
@@ -24,14 +24,14 @@ use super::address::Address;
 use super::deployment::Deployment;
 use super::types::SubnetId;
 
-/// What a change speaks of, inside one network.
+/// What a change is about, inside one network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// The network's configuration.
     Config,
-    /// One subnet's.
+    /// The configuration of one subnet.
     Subnet(SubnetId),
-    /// The record of a deployment, where a network has its configuration.
+    /// The record of a deployment. It takes the place that the configuration has in a network.
     Deployment,
     /// One address, or the block that begins there.
     Address(Address),
@@ -51,7 +51,7 @@ pub enum State {
 }
 
 impl State {
-    /// The number that a change of this key must expect: a generation for addresses, a version for configuration.
+    /// The number that a change of this key must expect: a generation for an address, a version for everything else.
     pub fn mark(&self) -> u64 {
         match self {
             State::Config(config) => config.version.0,
@@ -71,13 +71,13 @@ pub enum EventKind {
     Renewed,
     /// A claimant began to use it.
     Bound,
-    /// Its claimant let go.
+    /// Its claimant stopped using it.
     Unbound,
     /// Labels, note, host name, MAC or owner_uid changed.
     Updated,
     /// It went to another owner.
     Transferred,
-    /// A deployment lets it go, not committed.
+    /// A deployment that is not committed yet lets it go.
     Obsolete,
     /// Its owner, or somebody with force, let it go.
     Released,
@@ -85,15 +85,15 @@ pub enum EventKind {
     Expired,
     /// A sweep let it go.
     Swept,
-    /// A deployment was taken back.
+    /// A deployment was reverted.
     Reverted,
-    /// Somebody else answers there.
+    /// Its holder declined it: somebody else answers there.
     Declined,
-    /// Restored after a store went back.
+    /// Restored after the store had lost it.
     Healed,
-    /// Claimed twice after a failover.
+    /// Two holders claim it after a failover.
     Conflict,
-    /// The network came to be.
+    /// The network was created.
     NetworkCreated,
     /// Its configuration changed.
     NetworkChanged,
@@ -108,19 +108,19 @@ pub enum EventKind {
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// The holding as it was before, where there was one.
+    /// The holding before the step, if there was one.
     pub before: Option<Arc<Reservation>>,
 }
 
-/// One change: `key` is in `state` now.
+/// One change: `key` is now in `state`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// What changes.
     pub key: Key,
-    /// [`State::mark`] of what it replaces; none where nothing was there.
+    /// [`State::mark`] of the state that this replaces; none if there was none.
     pub expect: Option<u64>,
-    /// What is there now; none: nothing.
+    /// The new state; none means that the key is gone.
     pub state: Option<State>,
-    /// What the history tells; none for the part of a change that another step tells.
+    /// What the history records; none if another step of the same change records it.
     pub event: Option<Event>,
 }

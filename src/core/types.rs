@@ -1,6 +1,6 @@
-//! Names, identities, numbers and times: newtypes that are valid once they exist.
+//! Names, identities, numbers and times: newtypes whose values are always valid.
 //!
-//! A text is checked where it comes in (`FromStr`), so no later layer has to ask again what an owner may look like.
+//! A text is checked when it is parsed (`FromStr`), so no later layer has to check again what an owner may look like.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,24 +13,24 @@ use unicode_general_category::{GeneralCategory, get_general_category};
 use super::address::reads_as_address;
 use crate::limits;
 
-/// Why a text may not be used. `Display` is a fragment that follows the name of the member.
+/// Why a text is not allowed. `Display` is a fragment that follows the name of the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidText {
-    /// Nothing, or blanks alone.
+    /// Empty, or only blanks.
     #[error("must not be empty")]
     Empty,
-    /// Longer than its bound.
-    #[error("is {length} bytes long, at most {max} are allowed")]
+    /// Longer than allowed.
+    #[error("is {length} bytes long, but at most {max} are allowed")]
     TooLong {
         /// Its length in bytes.
         length: usize,
         /// The bound.
         max: usize,
     },
-    /// A character that may not be in it.
+    /// A character that is not allowed.
     #[error("has the character {found:?} at position {at}; {allowed}")]
     Character {
-        /// Its place, counted in characters from 0.
+        /// Its position, counted in characters from 0.
         at: usize,
         /// The character.
         found: char,
@@ -50,7 +50,8 @@ fn check_name(text: &str) -> Result<(), InvalidText> {
     let fits = |(at, byte): (usize, u8)| {
         byte.is_ascii_alphanumeric() || (at > 0 && matches!(byte, b'.' | b'_' | b'-' | b':' | b'/'))
     };
-    // By bytes: all before the first that does not fit are characters of one byte.
+    // Comparing bytes is enough: everything before the first byte that does not fit is ASCII, so `at` is a character
+    // position too.
     if let Some(at) = text.bytes().enumerate().position(|place| !fits(place)) {
         let found = text[at..].chars().next().unwrap_or_default();
         return Err(InvalidText::Character { at, found, allowed: ALLOWED });
@@ -58,7 +59,7 @@ fn check_name(text: &str) -> Result<(), InvalidText> {
     if text.len() > limits::NAME_CHARACTERS_MAX {
         return Err(InvalidText::TooLong { length: text.len(), max: limits::NAME_CHARACTERS_MAX });
     }
-    // Only what could begin an address is parsed: a hexadecimal digit first, and a separator later on.
+    // Only a name that could begin with an address is parsed: it starts with a hexadecimal digit and has a separator later on.
     let suspect = text.as_bytes()[0].is_ascii_hexdigit() && text.bytes().any(|byte| matches!(byte, b'.' | b':'));
     if suspect && reads_as_address(text) {
         return Err(InvalidText::ReadsAsAddress);
@@ -66,7 +67,7 @@ fn check_name(text: &str) -> Result<(), InvalidText> {
     Ok(())
 }
 
-/// Printable: no control, format, private-use or unassigned character, no separator but the space.
+/// Printable means: no control, format, private-use or unassigned character, and no separator except the space.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return c == ' ' || c.is_ascii_graphic();
@@ -84,13 +85,13 @@ fn is_printable(c: char) -> bool {
     )
 }
 
-/// Checks a text that people wrote: printable, and at most `max` bytes. Notes and values of labels may be empty.
+/// Checks free text written by people: it must be printable and at most `max` bytes long. Notes and label values may be empty.
 pub fn check_printable(text: &str, max: usize) -> Result<(), InvalidText> {
-    const ALLOWED: &str = "printable characters only, and no separator but the space";
+    const ALLOWED: &str = "only printable characters are allowed, and no separator but the space";
     if text.len() > max {
         return Err(InvalidText::TooLong { length: text.len(), max });
     }
-    // Nearly every text is plain ASCII: one pass over bytes, and without an early end, so that it takes many at once.
+    // Nearly every text is plain ASCII. This loop has no early exit, so that the compiler can check many bytes at once.
     if text.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte)) {
         return Ok(());
     }
@@ -119,10 +120,10 @@ macro_rules! text_type {
                 &self.0
             }
 
-            /// Checks and keeps a text without copying it again.
+            /// Checks a text and takes it over without another copy.
             ///
             /// # Errors
-            /// [`InvalidText`] says what may not be.
+            /// [`InvalidText`] says what is wrong with the text.
             pub fn new(text: CompactString) -> Result<Self, InvalidText> {
                 $check(&text)?;
                 Ok(Self(text))
@@ -151,12 +152,12 @@ macro_rules! text_type {
 }
 
 text_type!(
-    /// Name of a realm, network, subnet or pool: 1 to 128 characters of `A-Z a-z 0-9 . _ - : /`, first a letter or
-    /// digit; never something that reads as an address.
+    /// Name of a realm, network, subnet or pool: 1 to 128 characters of `A-Z a-z 0-9 . _ - : /`, starting with a letter or
+    /// digit. A name never reads as an address.
     Name, check_name
 );
 text_type!(
-    /// Who keeps a reservation while it exists: an instance.
+    /// Whoever holds a reservation for as long as it exists: an instance.
     Owner, check_identity
 );
 text_type!(
@@ -164,15 +165,15 @@ text_type!(
     Scope, check_identity
 );
 text_type!(
-    /// Which of an owner's addresses in one network.
+    /// Tells the addresses of one owner in one network apart.
     Slot, check_identity
 );
 text_type!(
-    /// Who uses an address now: a machine or a network interface, which may come and go.
+    /// The machine or network interface that uses an address at present. It may come and go while the owner stays.
     Claimant, check_identity
 );
 text_type!(
-    /// Tells two owners of one name apart.
+    /// Tells two owners of the same name apart.
     OwnerUid, check_identity
 );
 
@@ -189,23 +190,24 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// Is it the slot of a request that names none?
+    /// Is this the slot of a request that names none?
     pub fn is_default(&self) -> bool {
         self.0 == "0"
     }
 }
 
 impl Name {
-    /// The realm of a network that names none.
+    /// The realm of a network that does not name one.
     pub fn default_realm() -> Self {
         Self(CompactString::const_new("default"))
     }
 }
 
-/// Labels of a reservation, tags of a network or subnet: text to text, in order of the keys.
+/// Labels of a reservation, or tags of a network or subnet: text to text, ordered by key.
 pub type Labels = BTreeMap<CompactString, CompactString>;
 
-/// Do labels pass a filter, `k` or `k=v`, that was cut at its first `=`? A key may have a `=` itself, and is found as well.
+/// Do the labels match a filter `k` or `k=v`, which was split at its first `=`? A key may itself contain `=`, so other
+/// splits of the filter are tried too.
 pub fn labels_pass(labels: &Labels, key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return labels.contains_key(key) };
     let asks_for = |(there, its_value): (&CompactString, &CompactString)| {
@@ -238,10 +240,10 @@ macro_rules! id_type {
 
         impl FromStr for $name {
             type Err = uuid::Error;
-            /// Only the hyphenated form in lower case is an id.
+            /// Accepts only the hyphenated lower-case form.
             fn from_str(text: &str) -> Result<Self, uuid::Error> {
                 let id = uuid::Uuid::try_parse(text)?;
-                // Another spelling of the same id would be a second name for one thing.
+                // A second spelling of an id would be a second name for the same thing.
                 if id.hyphenated().to_string() == text { Ok(Self(id.as_u128())) } else { Err(uuid::Uuid::try_parse("x").expect_err("no id")) }
             }
         }
@@ -249,24 +251,24 @@ macro_rules! id_type {
 }
 
 id_type!(
-    /// Identity of a network. Random, never counted.
+    /// Identity of a network: random, not a counter.
     NetworkId
 );
 id_type!(
-    /// Identity of a subnet. Random, never counted.
+    /// Identity of a subnet: random, not a counter.
     SubnetId
 );
 
-/// Number of one holding of an address: rises with every grant in a network and never repeats. Below 2^53.
+/// Number of one holding of an address. It rises with every grant in a network and never repeats. Below 2^53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Generation(pub u64);
 
-/// Number of a network's configuration. Rises by one with each change of it.
+/// Number of a network's configuration. It rises by one with each change of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Version(pub u64);
 
-/// A point of a shard's own time in milliseconds: advances while some node could commit, never goes back, and has
-/// nothing to do with the wall clock. Leases and cooldowns are counted in it.
+/// A point of a shard's own time, in milliseconds. This time advances while some node is able to commit, never goes back,
+/// and is independent of the wall clock. Leases and cooldowns are measured in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct ShardTime(pub u64);
 
@@ -277,27 +279,27 @@ impl ShardTime {
     }
 }
 
-/// A place in the history of a shard: behind a batch, or behind some of its steps. What is there is proved by the digest of
-/// the shard's line, so that a line that was cut off is told from the one that goes on.
+/// A place in the history of a shard: after a batch, or after some of its steps. The digest of the shard's line of batches
+/// proves what came before that place, so a line that was cut off can be told from the one that goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the shard.
     pub shard: u16,
-    /// Take-over of the owner that told it.
+    /// Take-over number of the owner that reported this place.
     pub epoch: u64,
-    /// Number of the batch; 0: the beginning.
+    /// Number of the batch; 0 is the beginning.
     pub seq: u64,
-    /// Behind so many of its steps; none: behind all.
+    /// After this many steps of the batch; none means after all of them.
     pub steps: Option<u32>,
     /// Digest of the line up to that batch.
     pub digest: u128,
 }
 
-/// A point of wall-clock time in milliseconds since 1970, UTC. For people to read; nothing is decided by it.
+/// A point of wall-clock time in milliseconds since 1970, UTC. It is shown to people; no decision depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct WallTime(pub u64);
 
-/// `(scope, owner, slot)`: names at most one current reservation in a network.
+/// `(scope, owner, slot)`: identifies at most one current reservation in a network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SlotKey {
     /// Scope of the owner.
@@ -322,13 +324,14 @@ impl fmt::Display for SlotKey {
 }
 
 impl SlotKey {
-    /// How it reads in one sentence with another one.
+    /// The text of this holder for a sentence that also names the other one.
     pub fn beside<'a>(&'a self, other: &'a Self) -> Beside<'a> {
         Beside { told: self, other }
     }
 }
 
-/// A holder in one sentence with another one: what differs is told of both, a default as well; a slot that is the same is not.
+/// A holder named in one sentence together with another one. What differs between the two is always written out, even a
+/// default; a slot that both share is left out.
 #[derive(Debug, Clone, Copy)]
 pub struct Beside<'a> {
     told: &'a SlotKey,
@@ -354,13 +357,14 @@ impl fmt::Display for Beside<'_> {
 pub struct Mac(pub u64);
 
 impl Mac {
-    /// The bit of the first byte that tells a group of interfaces (multicast, broadcast among it) from one.
+    /// The bit of the first byte that marks the address of a group of interfaces (multicast, including broadcast).
     const GROUP: u64 = 1 << 40;
 
-    /// Why no interface has it, as a fragment. What was recorded before such a one was refused may have it still.
+    /// Why no interface can have this address, as a fragment. Records that are older than this check may still contain such
+    /// an address.
     pub fn has_no_interface(self) -> Option<&'static str> {
         if self.0 & Self::GROUP != 0 {
-            Some("its first byte is odd, so it is of a group (multicast)")
+            Some("its first byte is odd, so it is a group address (multicast)")
         } else {
             (self.0 == 0).then_some("it is all zeros")
         }
@@ -379,9 +383,9 @@ impl fmt::Display for Mac {
 
 impl FromStr for Mac {
     type Err = InvalidText;
-    /// Six hexadecimal bytes with `:` or `-` between them. Output is lower case with `:`.
+    /// Accepts six hexadecimal bytes separated by `:` or `-`. Output is lower case with `:`.
     fn from_str(text: &str) -> Result<Self, InvalidText> {
-        const ALLOWED: &str = "a MAC is six hexadecimal bytes, as 52:54:00:12:34:56";
+        const ALLOWED: &str = "a MAC is six hexadecimal bytes, for example 52:54:00:12:34:56";
         let wrong =
             |at: usize| InvalidText::Character { at, found: text.chars().nth(at).unwrap_or(' '), allowed: ALLOWED };
         if text.is_empty() {
@@ -435,7 +439,7 @@ mod tests {
         for text in ["lan", "10", "eu-1a/web", "a:b", "web.prod_1", "10.0.0", "abcd", "dead-beef", "0"] {
             assert!(text.parse::<Name>().is_ok(), "{text}");
         }
-        // What comes behind the address can be no part of a range or prefix.
+        // What follows the address cannot be part of a range or prefix.
         for text in ["10.0.0.0-lan", "10.0.0.0/lan", "10.0.0.0/24-lan", "fe80::1-web", "10.0.0.1-10.0.0.9-old"] {
             assert!(text.parse::<Name>().is_ok(), "{text}");
         }

@@ -1,16 +1,16 @@
-//! The zones of a group, dealt to those of its instances that have none of their own.
+//! Deals the zones of a group to those of its instances that have no zone of their own.
 //!
-//! A machine lives in one zone, whatever its networks are; so a zone is dealt once for all of them, by what each network says
-//! of the instance ([`ZoneTie`]). Who has an address that he may keep stays in a zone that serves it; those to whom all zones
-//! are alike are dealt in turn. So nobody moves because of who is listed beside him, or in which order; and who has to leave
-//! his address is not held in its zone by it.
+//! A machine lives in one zone, whichever networks it is in. So an instance gets one zone for all of its networks, decided
+//! by what each network says of it ([`ZoneTie`]). An instance that may keep an address stays in a zone which that address
+//! serves; instances for which all zones are equal are dealt zones in turn. So no instance moves because of which others are
+//! listed, or in which order; and an address that an instance has to give up does not hold it in a zone.
 //!
-//! Where a group lists static addresses, those decide how many may live in a zone, if they lie unevenly over the zones: nobody is
-//! dealt a zone for which a list has none left ([`ListRoom`]), as long as there is another one for him.
+//! If a group lists static addresses, and they are spread unevenly over the zones, they decide how many instances may live in a
+//! zone: no instance gets a zone for which a list has no address left ([`ListRoom`]), as long as there is another zone for it.
 //!
 //! Before: `actors::coordinator`, which asks the networks. After: `network::deploy`, for which each instance has its zone.
 //!
-//! Review notes: are the same zones dealt again when the plan comes again, before its commit and behind it?
+//! Review notes: are the same zones dealt again when the plan is requested again, before its commit and after it?
 
 mod room;
 
@@ -24,55 +24,55 @@ pub use self::room::ListRoom;
 use self::room::Room;
 use super::types::Owner;
 
-/// The zones of a group, and to whom they are dealt.
+/// The zones of a group, and the instances that get one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneGroup {
-    /// In the order of the request; one that is named twice is dealt twice as often.
+    /// In the order of the request; a zone that is named twice is dealt twice as often.
     pub zones: Vec<CompactString>,
     /// The instances that have no zone yet, in the order of the request.
     pub instances: Vec<Owner>,
 }
 
-/// Why an instance is tied to zones; what comes first weighs more than all that follows.
+/// Why an instance is tied to zones. One tie of an earlier reason outweighs any number of later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TieReason {
     /// It names an address there.
     Named,
-    /// It holds one that it keeps.
+    /// It holds an address there that it keeps.
     Held,
-    /// One of its list is promised to it.
+    /// An address of its list is promised to it there.
     Promised,
 }
 
-/// An address ties an instance to the zones that its subnet serves. What serves every zone ties nobody.
+/// An address ties an instance to the zones that its subnet serves. A subnet that serves every zone ties no instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneTie {
     /// The instance.
     pub owner: Owner,
     /// Why.
     pub reason: TieReason,
-    /// To which: of all ties by one subnet the same list.
+    /// The zones; all ties by one subnet share the list.
     pub zones: Arc<[CompactString]>,
 }
 
-/// What a network, or several, say of the instances to whom zones are dealt.
+/// What one network, or several, say of the instances that get a zone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZoneFacts {
-    /// What ties them to zones.
+    /// What ties the instances to zones.
     pub ties: Vec<ZoneTie>,
-    /// What the lists of their groups have for them.
+    /// The addresses that the lists of their groups have for them.
     pub lists: Vec<ListRoom>,
 }
 
 impl ZoneFacts {
-    /// With what another network says.
+    /// Adds what another network says.
     pub fn add(&mut self, other: Self) {
         self.ties.extend(other.ties);
         self.lists.extend(other.lists);
     }
 }
 
-/// What is left of the lists, and who takes of which.
+/// What is left of the lists, and which lists each instance takes from.
 struct Rooms<'a> {
     all: Vec<Room<'a>>,
     of_owner: HashMap<&'a Owner, Vec<usize>>,
@@ -106,9 +106,9 @@ impl<'a> Rooms<'a> {
     }
 }
 
-/// Deals. Who is in several groups is dealt by the first.
+/// Deals the zones. An instance in several groups gets its zone from the first.
 ///
-/// Cost: O(instances × zones of their group), and of each tie O(zones of its subnet); of a list what its `Room` looks at.
+/// Cost: O(instances × zones of their group), O(zones of the subnet) for each tie, and for a list what its `Room` looks at.
 pub fn deal(groups: &[ZoneGroup], facts: &ZoneFacts) -> BTreeMap<Owner, CompactString> {
     let mut of_owner: HashMap<&Owner, Vec<&ZoneTie>> = HashMap::new();
     for tie in &facts.ties {
@@ -117,7 +117,7 @@ pub fn deal(groups: &[ZoneGroup], facts: &ZoneFacts) -> BTreeMap<Owner, CompactS
     let mut rooms = Rooms::of(groups, &facts.lists);
     let mut dealt = BTreeMap::new();
     for group in groups {
-        // How many have which of the zones, by its place in the list.
+        // How many instances have each zone, by the zone's place in the list.
         let mut taken = vec![0_u64; group.zones.len()];
         let mut places: HashMap<&CompactString, Vec<usize>> = HashMap::new();
         for (at, zone) in group.zones.iter().enumerate() {
@@ -144,8 +144,8 @@ pub fn deal(groups: &[ZoneGroup], facts: &ZoneFacts) -> BTreeMap<Owner, CompactS
     dealt
 }
 
-/// Gives an instance the zone of these that the fewest have; of several the first. Where its lists have something left for any
-/// of them, it is one of those.
+/// Gives an instance the zone with the fewest instances among these, the first of several. Zones for which its lists have an
+/// address left go first.
 fn take<'a>(
     (group, instance): (&'a ZoneGroup, &Owner),
     fitting: &[usize],
@@ -165,7 +165,7 @@ fn take<'a>(
 
 /// The zones that serve the most of what ties an instance, by their places.
 fn fitting(places: &HashMap<&CompactString, Vec<usize>>, count: usize, ties: &[&ZoneTie]) -> Vec<usize> {
-    // Of each zone, how much of what is named, held and promised it serves.
+    // How many named, held and promised addresses each zone serves.
     let mut served = vec![[0_u32; 3]; count];
     for tie in ties {
         for at in tie.zones.iter().filter_map(|zone| places.get(zone)).flatten() {
@@ -221,7 +221,7 @@ mod tests {
         let zones = &["z1", "z2"];
         let ties = [tie("a", Held, &["z2"]), tie("b", Held, &["z1", "z2"]), tie("d", Held, &["z3"])];
         assert_eq!(dealt(&[group(zones, &["c", "b", "a", "d"])], &ties), "a:z2 b:z1 c:z1 d:z2");
-        // What is named weighs more than what is held, and that more than what is promised.
+        // A named address outweighs held ones, and a held one outweighs promised ones.
         let ties = [tie("a", Held, &["z1"]), tie("a", Held, &["z1"]), tie("a", Named, &["z2"])];
         assert_eq!(dealt(&[group(zones, &["a"])], &ties), "a:z2");
         let ties = [tie("a", Promised, &["z1"]), tie("a", Held, &["z2"]), tie("b", Promised, &["z2"])];
@@ -247,15 +247,15 @@ mod tests {
         let one_and_two: [(&[&str], u64); 2] = [(&["z1"], 1), (&["z2"], 2)];
         assert_eq!(by_lists(&both, vec![list(ids, &one_and_two)]), "a:z1 b:z2 c:z2");
         assert_eq!(by_lists(&both, vec![list(ids, &[(&["z2"], 3)])]), "a:z2 b:z2 c:z2");
-        // In turn, where there is enough for that.
+        // In turn, if there are enough for that.
         assert_eq!(by_lists(&both, vec![list(ids, &[(&["z1"], 9), (&["z2"], 9)])]), "a:z1 b:z2 c:z1");
-        // What serves all is for who finds nothing else, whoever was dealt it first.
+        // An address for all zones is left to whoever finds no other, whoever got it first.
         assert_eq!(by_lists(&both, vec![list(ids, &[(&[], 1), (&["z1", "z2"], 1), (&["z2"], 1)])]), "a:z1 b:z2 c:z1");
-        // Of several lists each has to have one.
+        // Each of several lists must have an address.
         let all = &["z1", "z2", "z3"];
         let lists = vec![list(ids, &[(&["z1", "z2"], 2), (&["z3"], 2)]), list(ids, &[(&["z2"], 2), (&["z3"], 2)])];
         assert_eq!(by_lists(&[group(all, ids)], lists), "a:z2 b:z3 c:z2");
-        // There is too little for all: it is refused where it is dealt, to whom it would have been in turn.
+        // There are too few for all. The instance that finds none in turn is refused where addresses are dealt.
         assert_eq!(by_lists(&both, vec![list(ids, &[(&["z1"], 1), (&["z3"], 2)])]), "a:z1 b:z2 c:z1");
     }
 
@@ -269,13 +269,13 @@ mod tests {
         let tied = [tie("a", TieReason::Held, &["z1"])];
         let kept = ListRoom { keepers: vec![(owner("a"), zones(&["z1"]))], ..list(&["b"], &[(&["z1"], 1)]) };
         assert_eq!(dealt_by(&groups, ZoneFacts { ties: tied.to_vec(), lists: vec![kept] }), "a:z1 b:z1");
-        // Who has to leave his leaves it to the others, and takes another.
+        // An instance that has to give up its address leaves it to the others and takes another.
         let left =
             ListRoom { keepers: vec![(owner("a"), zones(&["z3"]))], ..list(&["b"], &[(&["z1"], 1), (&["z2"], 1)]) };
         assert_eq!(by_lists(&groups, vec![left]), "a:z1 b:z2");
     }
 
-    /// Has each of them one, whichever zone he has? `free[kind]`: how many there are in subnets that serve the zones of that kind.
+    /// Does each instance get an address in its zone? `free[kind]` counts those in subnets that serve the zones of that kind.
     fn is_enough(zone_of: &[usize], kinds: &[Vec<usize>], free: &mut [u64]) -> bool {
         let Some((zone, rest)) = zone_of.split_first() else { return true };
         (0..kinds.len()).filter(|kind| kinds[*kind].is_empty() || kinds[*kind].contains(zone)).any(|kind| {

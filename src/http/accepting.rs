@@ -1,21 +1,23 @@
-//! Connections of the HTTP port: accepts so many and no more, cuts off those that do not get on, and brings those that have
-//! asked something to their end when the server stops.
+//! Connections of the HTTP port: accepts only so many, cuts off those that do not make progress, and finishes those that
+//! have asked something when the server stops.
 //!
 //! ```text
 //! open ──the server stops──▶ nothing was asked: closed; else the answer is written to its end ──▶ closed
-//!   │                        (of events, which have none: what is taken of them in a moment)
+//!   │                        (events have no end: what the client takes within a moment)
 //!   └──head not finished in time (408), answer not taken, end of input, reset──▶ closed
 //! ```
 //!
-//! End of input ends also what is asked and not answered yet: no client of HTTP that still reads ends it, and of one that is gone
-//! often nothing else is heard (`hang_up`).
+//! End of input also ends requests that are not answered yet: no HTTP client that still reads ends its input, and for one
+//! that is gone this is often the only sign (`hang_up`).
 //!
-//! Every connection has its token of [`Server::tasks`] until it is closed: that is when its answer is out of this process, and
-//! not when the answer is made. Whoever waits for the tokens bounds that.
+//! Every connection holds a token of [`Server::tasks`] until it is closed, which is when its answer has left this process,
+//! not when the answer is ready. Whoever waits for the tokens limits that time.
 //!
-//! Beyond those that there is room for a few more are accepted, for one request each of whoever watches the server (`probes`).
+//! When there is no more room, a few more connections are accepted for one request each, from whoever monitors the server
+//! (`probes`).
 //!
-//! Before: `serve` opens the port. After: `http` answers requests, which says how long a body may take. Beside: `paced`, `hang_up`.
+//! Before: `serve` opens the port. After: `http` answers requests, and says how long a body may take. Beside: `paced`,
+//! `hang_up`.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -45,17 +47,17 @@ use crate::metrics::Counted;
 use crate::server::Server;
 use crate::server::sockets::{Arrivals, WATCHERS_TAKE_WITHIN, leave_nothing_unread};
 
-/// What whoever watches the server asks.
+/// The paths that monitoring asks for.
 const PROBES: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
-/// How long one may take to ask, where there is no room for others.
+/// How long such a client may take to ask, when there is no room for others.
 const PROBE_WITHIN: Duration = Duration::from_secs(2);
-/// Where events are watched.
+/// The path of the stream of events.
 pub(super) const EVENTS: &str = "/events";
-/// What is said where there is no room.
+/// The answer when there is no room.
 const TOO_MANY: &str = "too many connections over HTTP (`server.max_connections`, and at most half of the files that the \
                         process may have open); close some or try again";
 
-/// Serves whoever connects until the server stops, then finishes what was begun.
+/// Serves clients until the server stops, then finishes the requests that were begun.
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: Router) {
     let places = Arc::new(Semaphore::new(connections_max(server.bounds.connections)));
     let probes = Arc::<Probes>::default();
@@ -80,25 +82,25 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: R
     open.wait().await;
 }
 
-/// As many as over TCP; but some of the files that the process may have open are left to everything else.
+/// As many as over TCP, but some of the files that the process may open are left for everything else.
 fn connections_max(configured: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let share = usize::try_from(files / HTTP_CONNECTIONS_ONE_IN).unwrap_or(usize::MAX);
     configured.min(share).clamp(1, Semaphore::MAX_PERMITS)
 }
 
-/// What became of a connection so far.
+/// What has happened on a connection so far.
 #[derive(Default)]
 struct Course {
-    /// Something was asked.
+    /// The client asked something.
     asked: AtomicBool,
-    /// It was refused: the client may not have sent all of it.
+    /// A request was refused: the client may not have sent all of it.
     refused: AtomicBool,
-    /// Events are watched.
+    /// The client watches events.
     watches: AtomicBool,
 }
 
-/// Serves one client until it is gone, or is cut off. As a probe: there is room for whoever watches the server only.
+/// Serves one client until it leaves or is cut off. With `probe`, only requests of monitoring are answered.
 async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router: Router, probe: Option<Arc<Probe>>) {
     let only_probes = probe.is_some();
     if let Err(error) = stream.set_nodelay(true) {
@@ -127,7 +129,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
             };
             noted.refused.store(!answer.status().is_success(), Ordering::Relaxed);
             noted.watches.store(watches && answer.status().is_success(), Ordering::Relaxed);
-            // Events have no end of their own.
+            // A stream of events has no end of its own.
             if !noted.watches.load(Ordering::Relaxed) {
                 awaited.end();
             }
@@ -155,11 +157,11 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
     let served = loop {
         tokio::select! {
             biased;
-            // First: what is under way is known when it was polled.
+            // First, because polling it finds out whether a request is under way.
             served = &mut connection => break served,
             () = &mut hung_up => break Ok(()),
             () = &mut gives_way, if !stays => {
-                // Unless it has asked just now: then it is answered.
+                // If it has asked just now, it is answered.
                 stays = course.asked.load(Ordering::Relaxed);
                 if !stays {
                     gave_way = true;
@@ -171,7 +173,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
                 if !course.asked.load(Ordering::Relaxed) {
                     return;
                 }
-                // Ends at once if it is idle, also in the middle of its next head; else when the answer is written.
+                // Ends at once if it is idle, even in the middle of its next head; else when the answer is written.
                 stopping = true;
                 let watches = course.watches.load(Ordering::Relaxed);
                 leaves_at = watches.then(|| Instant::now() + WATCHERS_TAKE_WITHIN);
@@ -186,7 +188,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, server: &Arc<Server>, router
         Ok(()) => {}
         Err(_) if paced.gave_up => return server.metrics.refuses_http("slow"),
         Err(error) if error.is_timeout() && only_probes => turn_away(&stream, server),
-        // Who is idle between two requests has begun nothing.
+        // A client that is idle between two requests has begun nothing.
         Err(error) if error.is_timeout() && parts.read_buf.is_empty() => {}
         Err(error) if error.is_timeout() => {
             server.metrics.refuses_http("unfinished");
@@ -205,7 +207,7 @@ fn turn_away(stream: &TcpStream, server: &Server) {
     say(stream, "503 Service Unavailable", TOO_MANY);
 }
 
-/// An answer to whoever has not asked yet; who does not take it at once sees the connection close.
+/// Answers a client that has not asked yet. If it does not take the answer at once, it sees the connection close.
 fn say(stream: &TcpStream, status: &str, text: &str) {
     let length = text.len() + 1;
     let answer = format!(

@@ -1,7 +1,7 @@
-//! The body of a `POST /rpc`, read within its bounds: its length, its pace, and what all bodies may have together.
+//! Reads the body of a `POST /rpc` within its bounds: its length, its pace, and what all bodies may take together.
 //!
-//! The pace is that of a line over TCP: so much of a body as a line may have takes no longer than a line may. Only what has
-//! come counts against the others, not what was announced.
+//! The pace is that of a line over TCP: as much of a body as one line may have must come within the time for one line. Only
+//! bytes that have come count against other bodies, not the announced length.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,21 +17,21 @@ use super::plain;
 use crate::limits::{HTTP_BODIES_BYTES_MIN, HTTP_BODIES_LONGEST_MAX};
 use crate::server::Bounds;
 
-/// Why there is no body.
+/// Why a body could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// It is longer than a body may be.
+    /// It is longer than allowed.
     TooLong,
     /// It did not come in time.
     TooSlow,
-    /// There is no room for it beside the others.
+    /// There is no room for it beside the other bodies.
     NoRoom,
-    /// The connection broke, or it is not what HTTP allows.
+    /// The connection broke, or the body is not valid HTTP.
     Broken,
 }
 
 impl Unread {
-    /// Under which reason it is counted, where it says something of the server's clients together.
+    /// The reason under which metrics count it, if it says something about all clients of the server together.
     pub(super) fn reason(self) -> Option<&'static str> {
         match self {
             Self::TooSlow => Some("unfinished"),
@@ -40,7 +40,7 @@ impl Unread {
         }
     }
 
-    /// What the client is told.
+    /// The answer to the client.
     pub(super) fn answer(self, bounds: &Bounds) -> Response {
         match self {
             Self::TooLong => {
@@ -64,12 +64,12 @@ impl Unread {
     }
 }
 
-/// Bytes of all bodies together.
+/// How many bytes all bodies may have together.
 pub(super) fn bytes_max(bounds: &Bounds) -> usize {
     bounds.body_bytes.saturating_mul(HTTP_BODIES_LONGEST_MAX).clamp(HTTP_BODIES_BYTES_MIN, Semaphore::MAX_PERMITS)
 }
 
-/// The whole body, and its bytes of `room`.
+/// The whole body, and a permit for its bytes out of `room`.
 pub(super) async fn read(
     mut body: Body,
     bounds: &Bounds,
@@ -84,7 +84,7 @@ pub(super) async fn read(
     loop {
         let frame = timeout_at(due, poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await;
         let Some(frame) = frame.map_err(|_| Unread::TooSlow)? else { return Ok((bytes, taken)) };
-        // Trailers are nothing to anybody.
+        // Trailers are ignored.
         let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
         if data.len() > bounds.body_bytes - bytes.len() {
             return Err(Unread::TooLong);
@@ -119,7 +119,7 @@ mod tests {
         partial_line: Duration::from_secs(30),
     };
 
-    /// Reads a body of so many pieces of ten bytes each, one a second.
+    /// Reads a body that comes in `pieces` pieces of ten bytes, with a pause before each.
     async fn read_dripping(pieces: usize, pause: Duration, room: &Arc<Semaphore>) -> Result<usize, Unread> {
         let (mut to, from) = duplex(64);
         let dripping = tokio::spawn(async move {
@@ -140,7 +140,7 @@ mod tests {
     async fn a_long_body_has_as_much_time_as_so_many_lines_and_no_more() {
         let room = Arc::new(Semaphore::new(1_000));
         assert_eq!(read_dripping(100, Duration::from_millis(2_900), &room).await, Ok(1_000));
-        // Never silent for long, and too slow all the same.
+        // Never silent for long, and yet too slow.
         let begun = Instant::now();
         assert_eq!(read_dripping(100, Duration::from_millis(3_100), &room).await, Err(Unread::TooSlow));
         assert_eq!(begun.elapsed().as_secs(), 30);

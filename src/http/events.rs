@@ -1,9 +1,9 @@
 //! `GET /events?network=…&realm=…&scope=…&since=…`: events as server-sent events, for browsers, curl and proxies.
 //!
-//! Each has its cursor as `id`, so a browser that lost its connection goes on by itself: it sends `Last-Event-ID`, which
-//! counts before `since`. `event` names what it is: `event`, `bookmark`, `lagged` or `cursor_lost`, as the notifications of
-//! the protocol; `data` is the event, or what the notification carries beside its subscription. After the last two the
-//! stream ends; where the server stops, after a `bookmark`.
+//! Each event has its cursor as `id`, so a browser that lost its connection continues by itself: it sends `Last-Event-ID`,
+//! which takes precedence over `since`. `event` is the kind of message: `event`, `bookmark`, `lagged` or `cursor_lost`, as
+//! with the notifications of the protocol; `data` is the event, or the notification's params without its subscription. After
+//! one of the last two the stream ends; if the server stops, it ends after a `bookmark`.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::server::watch::{Next, Pages, ToldEvents};
 use crate::wire::params::EventsWatch;
 use crate::wire::{self, ErrorKind, Request, RpcError};
 
-/// Bytes that wait for a client; then nothing more is asked for.
+/// Bytes that may wait for a client; beyond this, no more events are fetched.
 const PIPE_BYTES: usize = 64 << 10;
-/// What a browser waits before it connects again, in milliseconds.
+/// How long a browser waits before it connects again, in milliseconds.
 const RETRY_MS: u32 = 1_000;
 
 pub(super) async fn events(
@@ -56,7 +56,7 @@ pub(super) async fn events(
     (StatusCode::OK, headers, Body::from_stream(ReaderStream::new(from))).into_response()
 }
 
-/// The query as the params of `events.watch`.
+/// Reads the query as the params of `events.watch`.
 fn asked(query: Vec<(String, String)>, headers: &HeaderMap) -> Result<EventsWatch, RpcError> {
     let mut params = Map::new();
     for (name, value) in query {
@@ -65,7 +65,7 @@ fn asked(query: Vec<(String, String)>, headers: &HeaderMap) -> Result<EventsWatc
         }
     }
     if let Some(last) = headers.get("last-event-id") {
-        let last = last.to_str().map_err(|_| RpcError::invalid("since", "`Last-Event-ID` is no cursor"))?;
+        let last = last.to_str().map_err(|_| RpcError::invalid("since", "`Last-Event-ID` is not a cursor"))?;
         params.insert("since".to_owned(), Value::String(last.to_owned()));
     }
     match wire::parse("events.watch", &Value::Object(params).to_string())? {
@@ -84,7 +84,7 @@ fn refused(error: &RpcError) -> Response {
     json_body(status, json!({ "error": error }).to_string().into_bytes())
 }
 
-/// Tells until the client is gone, whether or not there is something to be told; nothing comes any more, or the server stops.
+/// Sends events until the client leaves (even if there is nothing to send), the events end, or the server stops.
 async fn tell_until_left(pages: Pages, to: DuplexStream, stop: &CancellationToken) {
     let (mut from, to) = split(to);
     tokio::select! {
@@ -93,16 +93,16 @@ async fn tell_until_left(pages: Pages, to: DuplexStream, stop: &CancellationToke
     }
 }
 
-/// Until whoever reads has taken the other end away; nothing is ever written there.
+/// Waits until the reader has dropped the other end. Nothing is ever written there.
 async fn left(from: &mut ReadHalf<DuplexStream>) {
     while from.read_u8().await.is_ok() {}
 }
 
 async fn tell(mut pages: Pages, mut to: WriteHalf<DuplexStream>, stop: &CancellationToken) {
-    // Whoever loses the connection before anything happened goes on from here, too. An id alone is no message.
+    // With this, a client that loses the connection before any event also continues from here. An id alone is not a message.
     let mut text = format!("retry: {RETRY_MS}\nid: {}\n\n", pages.cursor()).into_bytes();
     let mut ends = false;
-    // A message that is cut off by the stop is none, and its client goes on behind the one before.
+    // A message that is cut off by the stop does not count, and its client continues after the one before.
     while takes(&mut to, &text, stop).await && !ends {
         text.clear();
         let next = tokio::select! {
@@ -131,8 +131,8 @@ async fn tell(mut pages: Pages, mut to: WriteHalf<DuplexStream>, stop: &Cancella
     }
 }
 
-/// Puts events behind the text. Of a long page others of the thread do not wait for all, and a client that is slow holds a part
-/// of it: what fills the pipe goes first. False: it was not taken, and nothing comes any more.
+/// Appends events to the text. So that a long page neither delays the other tasks of the thread nor stays in memory for a
+/// slow client, the text is sent as soon as it fills the pipe. Returns false if that failed, and nothing more can be sent.
 async fn put_all(
     to: &mut WriteHalf<DuplexStream>,
     text: &mut Vec<u8>,
@@ -152,7 +152,7 @@ async fn put_all(
     true
 }
 
-/// Is all of it taken, or as much at once as there is room for where the server stops?
+/// Sends the text. Returns whether all of it was taken; if the server stops, only what fits at once is.
 async fn takes(to: &mut WriteHalf<DuplexStream>, text: &[u8], stop: &CancellationToken) -> bool {
     tokio::select! {
         biased;
@@ -161,7 +161,7 @@ async fn takes(to: &mut WriteHalf<DuplexStream>, text: &[u8], stop: &Cancellatio
     }
 }
 
-/// JSON has no line ends, so one line of data is enough.
+/// Appends a message. JSON has no line ends, so one line of data is enough.
 fn message(text: &mut Vec<u8>, name: &str, id: Option<&str>, data: &Value) {
     let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
     text.extend_from_slice(format!("{id}event: {name}\ndata: {data}\n\n").as_bytes());

@@ -1,8 +1,8 @@
-//! Whether a client hangs up while what it asked is under way.
+//! Notices when a client hangs up while its request is under way.
 //!
-//! `hyper` looks for that by itself, but not where something lies unread behind what was asked: a line end behind a body is
-//! enough. Then neither the end of input nor a reset is heard, and a request would wait for capacity for nobody. So whoever
-//! accepts looks at the socket as well.
+//! `hyper` does so itself, unless there are unread bytes after the request: a line end after a body is enough. Then it sees
+//! neither the end of input nor a reset, and a request would wait for capacity on nobody's behalf. So `accepting` watches
+//! the socket as well.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -18,33 +18,33 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Is something under way of which nothing more is read? Before that, whoever reads it finds its end.
+/// Whether a request is under way and read completely. Until then, reading it finds the end of the connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnderWay(Arc<AtomicBool>);
 
 impl UnderWay {
-    /// This is asked; its body is read as what is returned.
+    /// Notes a request; its body is read through the returned wrapper.
     pub(super) fn begin(&self, request: http::Request<Incoming>) -> http::Request<Heard> {
         self.0.store(request.body().is_end_stream(), Ordering::Relaxed);
         request.map(|body| Heard { body, under_way: self.clone() })
     }
 
-    /// It is answered.
+    /// Notes that the request is answered.
     pub(super) fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Until the client ends its input or resets the connection, while something is under way. To be polled behind what serves
-    /// the connection: the same task is woken by both.
+    /// Waits until the client ends its input or resets the connection while a request is under way. Must be polled after the
+    /// future that serves the connection, because both wake the same task.
     pub(super) async fn hung_up(&self, stream: &TcpStream) {
-        // Urgent bytes are asked of no socket, so what this waits for is the end alone, whatever lies unread before it.
+        // No socket is asked for urgent bytes, so this waits for the end alone, whatever unread bytes are before it.
         let mut ended = pin!(stream.ready(Interest::PRIORITY));
         poll_fn(|cx| if self.0.load(Ordering::Relaxed) { ended.as_mut().poll(cx).map(drop) } else { Poll::Pending })
             .await;
     }
 }
 
-/// The body of what is asked. Notes when all of it was read.
+/// The body of a request. Notes when all of it has been read.
 #[derive(Debug)]
 pub(super) struct Heard {
     body: Incoming,
@@ -72,7 +72,7 @@ impl HttpBody for Heard {
     }
 }
 
-/// A socket that is read and written here, and looked at elsewhere.
+/// A socket that is read and written here, and watched elsewhere.
 #[derive(Debug)]
 pub(super) struct SharedSocket(pub(super) Arc<TcpStream>);
 
@@ -123,7 +123,7 @@ impl AsyncWrite for SharedSocket {
     }
 }
 
-/// What came of it; nothing where the socket was not ready after all, and now says when it is.
+/// The outcome of a try; `None` if the socket was not ready after all, and has been asked to report when it is.
 fn unless_early<T>(done: io::Result<T>) -> Option<io::Result<T>> {
     let early = matches!(&done, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     (!early).then_some(done)

@@ -1,6 +1,7 @@
-//! A socket whose other end must take what is written: nothing of it for too long ends the connection, as with TCP clients.
+//! A socket whose other end must take what is written: if it takes nothing for too long, the connection ends, as with TCP
+//! clients.
 //!
-//! Reading is bounded where it is known what is read: heads in `accepting`, bodies in `body`.
+//! Reading is limited where the meaning of the bytes is known: heads in `accepting`, bodies in `body`.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,10 +11,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// The socket, and for how long it has taken nothing.
+/// The socket, and how long the other end has taken nothing.
 pub(super) struct Paced<S> {
     pub(super) socket: S,
-    /// A write failed because nothing was taken for too long.
+    /// Whether a write failed because nothing was taken for too long.
     pub(super) gave_up: bool,
     patience: Duration,
     /// Runs while a write waits.

@@ -1,5 +1,5 @@
-//! Room for whoever watches the server, beyond that for all others: few places, each for one request. Who has one and asks
-//! nothing gives way, who came first before the others: so those who connect and are silent keep no probe out.
+//! Places for whoever monitors the server, when there is no room for others: a few, each for one request. A connection that
+//! has a place and asks nothing gives way, the oldest first: so silent connections keep no probe out.
 //!
 //! Used by `accepting`.
 
@@ -13,7 +13,7 @@ use crate::limits::HTTP_PROBES_MAX;
 /// The places.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// Those that are taken, in the order in which they were.
+    /// The places that are taken, in the order in which they were taken.
     taken: Mutex<Vec<Arc<Place>>>,
 }
 
@@ -35,7 +35,7 @@ impl Probes {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place. None: all who have one have asked, and are about to be answered.
+    /// Takes a place. `None` if all connections with a place have asked, and are about to be answered.
     pub fn enter(self: &Arc<Self>) -> Option<Probe> {
         let mut taken = self.taken();
         if taken.len() >= HTTP_PROBES_MAX {
@@ -50,7 +50,7 @@ impl Probes {
 }
 
 impl Probe {
-    /// It has asked, and does not give way any more.
+    /// Notes that it has asked, and so no longer gives way.
     pub fn asks(&self) {
         self.place.asked.store(true, Ordering::Relaxed);
     }

@@ -1,11 +1,12 @@
-//! What `/metrics` answers: rendered beside the thread that serves, one after the other, and once for all who asked before it
-//! began. So each is told what was so when it asked or after, however many ask; of many networks it is tens of megabytes.
+//! The answer of `/metrics`. It is rendered beside the thread that serves, one rendering at a time, and once for all who
+//! asked before it began. So each answer shows the state at the time of its request or later, however many ask. With many
+//! networks an answer is tens of megabytes.
 //!
 //! ```text
-//! asked ──the one before is rendered──▶ rendering (who asks now is told of the next) ──▶ given to all who asked
+//! asked ──the one before is rendered──▶ rendering (later requests get the next one) ──▶ given to all who asked
 //! ```
 //!
-//! What was rendered is there until the last of them took it. Beyond so many bytes that nobody takes, no more is rendered.
+//! A rendered text is kept until the last client has taken it. If too many bytes are not taken, no more is rendered.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,26 +19,26 @@ use crate::metrics::Metrics;
 /// Why there is nothing to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unrendered {
-    /// Too much of what was rendered before is not taken.
+    /// Too many rendered bytes have not been taken yet.
     NoRoom,
-    /// It cannot be written; the log says why.
+    /// The metrics cannot be written; the log says why.
     Failed,
 }
 
 type Rendered = Result<Bytes, Unrendered>;
 
-/// See the module.
+/// See the module's documentation.
 pub(super) struct Scrapes {
     metrics: Arc<Metrics>,
-    /// What is told to whoever asks now.
+    /// The rendering that a request gets now.
     next: Mutex<Option<watch::Receiver<Option<Rendered>>>>,
-    /// Held by the one that is rendered.
+    /// Held while a text is rendered.
     turn: tokio::sync::Mutex<()>,
-    /// Bytes that may be rendered and not taken.
+    /// How many rendered bytes may wait to be taken.
     room: Arc<Semaphore>,
 }
 
-/// What was rendered, and its bytes of the room.
+/// A rendered text, with the permit for its bytes.
 struct Text {
     text: String,
     _room: OwnedSemaphorePermit,
@@ -61,7 +62,7 @@ impl Scrapes {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let begin = || {
                 let (tell, told) = watch::channel(None);
-                // By itself: whoever began it may hang up.
+                // In a task of its own, because the client that started it may hang up.
                 tokio::spawn(Arc::clone(self).render(tell));
                 told
             };
@@ -90,10 +91,10 @@ impl Scrapes {
                 tracing::error!(%error, "metrics cannot be written");
                 return Err(Unrendered::Failed);
             }
-            // Of a panic the log has the place.
+            // After a panic, the log has its place.
             Err(_) => return Err(Unrendered::Failed),
         };
-        // What is there already is given, though it takes more than is left.
+        // A text that exists is given even if it takes more room than is left.
         let more = text.len().saturating_sub(room.num_permits()).min(self.room.available_permits());
         if let Some(more) =
             u32::try_from(more).ok().and_then(|more| Arc::clone(&self.room).try_acquire_many_owned(more).ok())
@@ -112,10 +113,10 @@ mod tests {
 
     use super::*;
 
-    /// A counter that tells how often it was rendered.
+    /// A counter of its own renderings.
     struct Rendering {
         count: IntCounter,
-        /// Closed: it goes no further.
+        /// While this is set, rendering does not go on.
         closed: Arc<AtomicBool>,
         desc: prometheus::core::Desc,
     }
@@ -134,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Metrics among which is how often they were rendered, and what holds that up.
+    /// Metrics with a counter of their renderings, and the switch that holds a rendering up.
     fn counted() -> (Arc<Scrapes>, IntCounter, Arc<AtomicBool>) {
         let metrics = Metrics::new();
         let count = IntCounter::new("renderings_total", "How often.").expect("a name");
@@ -163,7 +164,7 @@ mod tests {
         while count.get() < 1 {
             tokio::task::yield_now().await;
         }
-        // Under way: what it tells may be older than what these ask for. Meanwhile this thread serves others.
+        // This rendering has begun: it may be older than these requests. Meanwhile this thread serves others.
         let later = asks(20);
         for _ in 0..100 {
             tokio::task::yield_now().await;

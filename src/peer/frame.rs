@@ -1,13 +1,13 @@
-//! What nodes say to each other: asks and answers, and their bytes.
+//! What nodes say to each other: asks and answers, and their encoding.
 //!
-//! A frame is its length (four bytes, little-endian) and as many bytes of `postcard`. Sans I/O: [`encode_asks`] and
-//! [`encode_answers`] append to a buffer, [`Frames`] cuts what a socket brought. A deadline crosses as milliseconds that
-//! are left, because clocks differ.
+//! A frame is its length (four bytes, little-endian) and as many bytes of `postcard`. This file does no I/O: [`encode_asks`]
+//! and [`encode_answers`] append to a buffer, and [`Frames`] cuts the bytes that a socket brought. A deadline crosses as the
+//! milliseconds that are left, because clocks differ.
 //!
-//! Bytes from a node are input. Every type checks itself when it is read; what does not fit ends the connection. A frame
-//! is refused by its length before any of it is kept, and memory grows only with bytes that came.
+//! Bytes from a node are untrusted input. Every type checks itself when it is read; a frame that does not fit ends the
+//! connection. A frame is refused by its length before any of it is kept, and memory grows only with bytes that have come.
 //!
-//! What is too long for one frame is halved, request by request or answer by answer, in order.
+//! Requests or answers that are too long for one frame are halved until they fit, in order.
 //!
 //! Used by `link` and `listener`. Review notes: does a change of any type that crosses raise [`super::PROTOCOL_VERSION`]?
 //! Does a new variant appear in the samples of the tests?
@@ -43,10 +43,10 @@ pub enum NetworkRef {
     Id(NetworkId),
 }
 
-/// One request for one network, on its way.
+/// One request for one network, as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentItem {
-    /// Number that the link gave it; comes back with the answer.
+    /// The number that the link gave it; comes back with the answer.
     pub ticket: u32,
     /// What is asked.
     pub command: Command,
@@ -54,11 +54,11 @@ pub struct SentItem {
     pub by: CompactString,
     /// Why.
     pub reason: Option<CompactString>,
-    /// Not begun within so many milliseconds, it is refused.
+    /// If it is not begun within this many milliseconds, it is refused.
     pub deadline_ms_left: Option<u64>,
     /// Change nothing.
     pub dry_run: bool,
-    /// Where it finds no capacity, it may wait for some.
+    /// Set if it may wait where it finds no capacity.
     pub wait: Option<SentWait>,
 }
 
@@ -67,24 +67,24 @@ pub struct SentItem {
 pub struct SentWait {
     /// How long, in milliseconds.
     pub ms: u64,
-    /// For how long it has waited already, at an owner before this one.
+    /// How long it has waited already, at an earlier owner.
     pub waited_ms: u64,
 }
 
-/// A job, on its way.
+/// A job, as it is sent.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentOrder {
-    /// What.
+    /// The job.
     pub job: Job,
     /// Who asks.
     pub by: CompactString,
     /// Why.
     pub reason: Option<CompactString>,
-    /// Not begun within so many milliseconds, it is refused.
+    /// If it is not begun within this many milliseconds, it is refused.
     pub deadline_ms_left: Option<u64>,
     /// Change nothing.
     pub dry_run: bool,
-    /// Where it finds no capacity, it may wait for some.
+    /// Set if it may wait where it finds no capacity.
     pub wait: Option<SentWait>,
 }
 
@@ -105,29 +105,30 @@ pub enum Ask {
     Job {
         /// The client's connection at the node that asks.
         conn: u64,
-        /// Comes back with the answer.
+        /// Number that the link gave it; comes back with the answer.
         ticket: u32,
         /// The job.
         order: Box<SentOrder>,
     },
-    /// A connection of a client has nobody left who waits, or a subscription, which has a number of its own among them, has
-    /// ended: what waits for it ends.
+    /// Everything that waits for this connection ends: nobody at that connection of a client waits any more, or a
+    /// subscription, which has a connection number of its own, has ended.
     HangUp {
         /// The client's connection at the node that asks.
         conn: u64,
     },
-    /// A sign of life is wanted.
+    /// Asks for a sign of life.
     Ping,
-    /// The last that is asked on this connection: the answer to [`Answered::Closing`].
+    /// Nothing more will be asked on this connection: the answer to [`Answered::Closing`].
     Bye,
 }
 
-/// How a node stands to the register, for those that forward to it.
+/// How a node stands to the register, told to the nodes that forward to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerStanding {
-    /// It owns the register, or is about to give or to get it. The store may name as its owner who only tried to become it.
+    /// Whether it owns the register, or is about to hand it over or to receive it. Needed because the store may name as
+    /// owner a node that only tried to become it.
     pub owns: bool,
-    /// Why it does not serve the register, in a few words for probes; none: it does.
+    /// Why it does not serve the register, in a few words for probes; `None` if it does.
     pub unready: Option<CompactString>,
 }
 
@@ -138,30 +139,30 @@ pub enum Answered {
     Replies(#[serde(deserialize_with = "not_too_many")] Vec<Reply>),
     /// The answer to a job.
     Job {
-        /// Of the ask.
+        /// The ticket of the ask.
         ticket: u32,
-        /// What it is answered.
+        /// The answer.
         answer: Result<Done, Box<Fault>>,
     },
     /// These found no capacity and wait: their answers come later.
     Waits(#[serde(deserialize_with = "not_too_many")] Vec<BeganToWait>),
-    /// It does not own that; nothing was begun.
+    /// The node does not own what was asked for; nothing was begun.
     NotOwner {
-        /// Of the ask.
+        /// The tickets of the asks.
         #[serde(deserialize_with = "not_too_many")]
         tickets: Vec<u32>,
-        /// Who does, as far as it knows.
+        /// The owner, as far as the node knows.
         owner: Option<NodeId>,
     },
-    /// How the node stands to the register just now. Said first, and at each change.
+    /// How the node stands to the register at present. Said first, and at each change.
     Standing(PeerStanding),
-    /// The sign of life.
+    /// The sign of life: the answer to [`Ask::Ping`], and sent while much is read.
     Pong,
-    /// The node stops: what is asked from here on it does not begin. It waits for [`Ask::Bye`].
+    /// The node stops and begins nothing that is asked from here on. It waits for [`Ask::Bye`].
     Closing,
 }
 
-/// Reads no more than may be under way: few bytes can be many requests.
+/// Reads no more elements than may be under way: a few bytes can stand for many requests.
 fn not_too_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     struct AtMost<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
@@ -206,14 +207,14 @@ fn wait(sent: Option<SentWait>, caller: &Arc<Caller>) -> Option<Wait> {
 }
 
 impl SentItem {
-    /// A request under the link's number.
+    /// Makes the request to send, under the link's number.
     pub fn new(item: Item, ticket: u32, now: Instant) -> Self {
         let Item { ticket: _, command, by, reason, deadline, dry_run, wait } = item;
         let (deadline_ms_left, wait) = (left(deadline, now), sent_wait(wait));
         Self { ticket, command, by, reason, deadline_ms_left, dry_run, wait }
     }
 
-    /// The request as it is asked of an actor, for this connection of a client.
+    /// The request for an actor, on behalf of this connection of a client.
     pub fn item(self, now: Instant, caller: &Arc<Caller>) -> Item {
         let Self { ticket, command, by, reason, deadline_ms_left, dry_run, wait: sent } = self;
         let (deadline, wait) = (deadline(deadline_ms_left, now), wait(sent, caller));
@@ -222,26 +223,26 @@ impl SentItem {
 }
 
 impl SentOrder {
-    /// A job, its time counted from now.
+    /// Makes the job to send; its time counts from now.
     pub fn new(order: Order, now: Instant) -> Self {
         let Order { job, by, reason, deadline, dry_run, wait } = order;
         Self { job, by, reason, deadline_ms_left: left(deadline, now), dry_run, wait: sent_wait(wait) }
     }
 
-    /// The job as it is asked of the coordinator, for this connection of a client.
+    /// The job for the coordinator, on behalf of this connection of a client.
     pub fn order(self, now: Instant, caller: &Arc<Caller>) -> Order {
         let Self { job, by, reason, deadline_ms_left, dry_run, wait: sent } = self;
         Order { job, by, reason, deadline: deadline(deadline_ms_left, now), dry_run, wait: wait(sent, caller) }
     }
 }
 
-/// Why bytes are no frame. `Display` goes into the log.
+/// Why bytes are not a valid frame. `Display` goes into the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Longer than it may be.
-    #[error("a frame of {bytes} bytes, at most {max} are allowed")]
+    /// Longer than allowed.
+    #[error("a frame of {bytes} bytes, but at most {max} are allowed")]
     TooLong {
-        /// Its length, or how far it was written.
+        /// Its length, or how much of it was written.
         bytes: usize,
         /// The bound.
         max: usize,
@@ -277,10 +278,10 @@ impl Flavor for BoundedBuffer<'_> {
     }
 }
 
-/// Appends a value as one frame. What was appended is taken back where it does not fit.
+/// Appends a value as one frame. If it does not fit, the buffer is left as it was.
 ///
 /// # Errors
-/// [`FrameError::TooLong`] beyond `max`.
+/// [`FrameError::TooLong`] if it is longer than `max`.
 pub fn encode<T: Serialize>(value: &T, max: usize, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let begin = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
@@ -303,7 +304,7 @@ pub fn encode<T: Serialize>(value: &T, max: usize, out: &mut Vec<u8>) -> Result<
     }
 }
 
-/// The value of a frame: all of its bytes, no fewer.
+/// The value of a frame, which must use all of its bytes.
 ///
 /// # Errors
 /// [`FrameError::Malformed`].
@@ -315,7 +316,7 @@ pub fn decode<'a, T: Deserialize<'a>>(frame: &'a [u8]) -> Result<T, FrameError> 
     }
 }
 
-/// Appends an ask; requests that are too long together are halved. Answers the tickets of those that are too long alone.
+/// Appends an ask; requests that are too long together are halved. Returns the tickets of those that are too long alone.
 pub fn encode_asks(ask: Ask, max: usize, out: &mut Vec<u8>) -> Vec<u32> {
     if encode(&ask, max, out).is_ok() {
         return Vec::new();
@@ -333,8 +334,8 @@ pub fn encode_asks(ask: Ask, max: usize, out: &mut Vec<u8>) -> Vec<u32> {
     }
 }
 
-/// Appends answers; those that are too long together are halved, a page of a list too. One that is too long by itself is
-/// said to be so.
+/// Appends answers; those that are too long together are halved, and so is a page of a list. An answer that is too long by
+/// itself is replaced by an error that says so.
 pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
     if encode(&answered, max, out).is_ok() {
         return;
@@ -347,7 +348,7 @@ pub fn encode_answers(answered: Answered, max: usize, out: &mut Vec<u8>) {
         }
         Answered::Replies(replies) => {
             let too_long = |reply: &Reply| Reply { ticket: reply.ticket, answer: Err(too_long()) };
-            // A sentence fits: the least bound is that of the handshake.
+            // A sentence fits: even the smallest bound, that of the handshake, has room for it.
             let _ = encode(&Answered::Replies(replies.iter().map(too_long).collect()), max, out);
         }
         Answered::Job { ticket, answer: Ok(Done::Listed { mut views, count, next: _, order, cursor }) }
@@ -371,22 +372,22 @@ fn too_long() -> Box<Fault> {
     Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
 }
 
-/// Cuts what a socket brought into frames.
+/// Cuts the bytes that a socket brought into frames.
 #[derive(Debug)]
 pub struct Frames {
-    /// What was read; a socket appends to it.
+    /// Bytes that were read; the socket appends to it.
     pub input: Vec<u8>,
     start: usize,
     max: usize,
 }
 
 impl Frames {
-    /// None of them longer than `max`.
+    /// For frames that are at most `max` bytes long.
     pub fn new(max: usize) -> Self {
         Self { input: Vec::new(), start: 0, max }
     }
 
-    /// From now on frames may be so long.
+    /// Allows frames of up to `max` bytes from now on.
     pub fn allow(&mut self, max: usize) {
         self.max = max;
     }
@@ -414,7 +415,7 @@ impl Frames {
         Ok(Some(&self.input[begin..self.start]))
     }
 
-    /// Gives back the room of what was cut.
+    /// Frees the room of frames that were cut.
     fn compact(&mut self) {
         if self.start > 0 {
             self.input.drain(..self.start);

@@ -1,24 +1,26 @@
-//! Who is there: both sides prove that they know the cluster's secret, then compare what they are.
+//! Authentication: both sides prove that they know the cluster's secret, then compare their identities.
 //!
 //! ```text
 //!  dialing                                   accepting
-//!    Opening { protocol, nonce }      ──▶
-//!                                     ◀──    Opening { protocol, nonce }, or Closed (too many, another version)
+//!    Hello { protocol, nonce }        ──▶
+//!                                     ◀──    Hello { protocol, nonce }, or Closed (too many)
 //!    Proof { identity, mac }          ──▶
 //!                                     ◀──    Proof { identity, mac }, or Closed (another secret)
 //!    both compare the two identities
 //! ```
 //!
-//! The MAC is HMAC-SHA256 under the secret over the role, both nonces and the bytes of the identity. A nonce is random and
-//! used once, so nothing can be played again; the role keeps a proof from being sent back as one's own; the identity
-//! cannot be exchanged. The dialing side proves first, so that whoever knows nothing learns nothing from a listener but a
-//! nonce. Macs are compared in constant time.
+//! A side that sees another version in the hello of the other side hangs up.
 //!
-//! What a side says before it has proved to know the secret is not believed and not repeated: a refusal is a code, and the
-//! sentence is ours. The whole takes at most [`PEER_HANDSHAKE_MS`], and no frame of it is longer than
+//! The MAC is HMAC-SHA256 under the secret over the role, both nonces and the bytes of the identity. A nonce is random and
+//! used once, so nothing can be replayed; the role keeps a proof from being sent back to its author; the identity cannot be
+//! exchanged. The dialing side proves first, so that a stranger learns nothing from a listener but a nonce. MACs are
+//! compared in constant time.
+//!
+//! What a side says before it has proved that it knows the secret is neither believed nor repeated: a refusal is a code, and
+//! the sentence is our own. The whole handshake takes at most [`PEER_HANDSHAKE_MS`], and no frame of it is longer than
 //! [`PEER_HANDSHAKE_FRAME_BYTES_MAX`].
 //!
-//! Used by `link` and `listener`. Review notes: is a new member of [`Identity`] compared, or is it said why not?
+//! Used by `link` and `listener`. Review notes: is a new member of [`Identity`] compared, or does a comment say why not?
 
 use std::time::Duration;
 
@@ -33,30 +35,30 @@ use super::secret::Secret;
 use super::{Identity, PROTOCOL_VERSION, READ_BYTES};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEERS_MAX};
 
-/// What every connection between nodes begins with: whatever else knocks is told apart at once.
+/// The first bytes of every connection between nodes: anything else that connects is recognised at once.
 const MAGIC: [u8; 8] = *b"allodpr\n";
 
 type Nonce = [u8; 32];
 
-/// Why two nodes do not talk. `Display` is for the log of the side that has it, and names nothing secret.
+/// Why two nodes do not talk. `Display` is for the log of the side that has the error, and says nothing secret.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
-    /// It did not end in time.
+    /// The handshake did not end in time.
     #[error("it did not introduce itself within {PEER_HANDSHAKE_MS} ms")]
     Slow,
-    /// It went away.
+    /// The other side closed the connection.
     #[error("it closed the connection before it had introduced itself")]
     Gone,
-    /// It is no node.
-    #[error("it is no node of allod")]
+    /// The other side is not a node.
+    #[error("it is not an allod node")]
     NoNode,
-    /// Bytes that are no frame of a handshake.
+    /// Bytes that are not a frame of a handshake.
     #[error("it said {0}")]
     Frame(#[from] FrameError),
-    /// Another version of what nodes say.
+    /// The other side speaks another version of the protocol.
     #[error(
         "it speaks version {theirs} of the protocol between nodes, this node version {ours}; run the same release on both"
     )]
@@ -66,27 +68,28 @@ pub enum HandshakeError {
         /// Our version.
         ours: u16,
     },
-    /// Its proof is not of our secret.
+    /// The proof of the other side was not made with our secret.
     #[error("its cluster secret is not the one of this node (`--cluster-secret-file`)")]
     Secret,
-    /// It refuses our proof.
+    /// The other side refuses our proof.
     #[error("it refused this node: the cluster secrets differ (`--cluster-secret-file`)")]
     RefusedSecret,
-    /// It has as many connections as it may.
+    /// The other side has as many connections as it may have.
     #[error("it has {PEERS_MAX} other nodes connected and takes no more")]
     Full,
-    /// It knows the secret, but is no node of this cluster.
+    /// The other side knows the secret, but is not a node of this cluster.
     #[error("node `{name}` {problem}")]
     Differs {
-        /// Its name.
+        /// Name of the other node.
         name: String,
-        /// What differs, both values named.
+        /// What differs, with both values.
         problem: String,
     },
 }
 
 impl HandshakeError {
-    /// Is it worth a look? Whoever knocks and goes, as a port scanner or a health check, is no node.
+    /// Is it worth an operator's attention? Something that connects and leaves, as a port scanner or a health check does, is
+    /// not a node.
     pub fn is_of_a_node(&self) -> bool {
         match self {
             HandshakeError::Protocol { .. }
@@ -110,7 +113,7 @@ struct Hello {
     nonce: Nonce,
 }
 
-/// What the accepting side says first.
+/// The first answer of the accepting side.
 #[derive(Debug, Serialize, Deserialize)]
 enum HelloAnswer {
     Hello(Hello),
@@ -123,7 +126,7 @@ enum Proved {
     Closed(Closed),
 }
 
-/// Why the accepting side closes, as far as it tells somebody who has proved nothing.
+/// Why the accepting side closes, as far as it tells a side that has proved nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Closed {
     Full,
@@ -146,7 +149,7 @@ struct Proof {
     mac: [u8; 32],
 }
 
-/// Whose proof it is.
+/// Which side made a proof.
 #[derive(Debug, Clone, Copy)]
 enum Role {
     Dialing,
@@ -173,14 +176,14 @@ fn prove(secret: &Secret, role: Role, nonces: (&Nonce, &Nonce), own: &Identity) 
     Ok(Proof { identity, mac })
 }
 
-/// Is the proof one of our secret? Its identity is read only then.
+/// Was the proof made with our secret? The identity is read only if it was.
 fn check(secret: &Secret, role: Role, nonces: (&Nonce, &Nonce), proof: &Proof) -> Result<Identity, HandshakeError> {
     let mac = hmac(secret, role, nonces, &proof.identity);
     mac.verify_slice(&proof.mac).map_err(|_| HandshakeError::Secret)?;
     Ok(decode(&proof.identity)?)
 }
 
-/// Are the two nodes of one cluster?
+/// Do the two nodes belong to one cluster?
 fn compare(theirs: &Identity, ours: &Identity) -> Result<(), HandshakeError> {
     let problem = if theirs.register != ours.register {
         format!("serves register {}, this node register {}; they are two clusters", theirs.register, ours.register)
@@ -194,7 +197,7 @@ fn compare(theirs: &Identity, ours: &Identity) -> Result<(), HandshakeError> {
     } else {
         return Ok(());
     };
-    // A name is any text: only what can be printed reaches the log.
+    // A name may be any text: only printable characters reach the log.
     let name = theirs.name.chars().filter(|c| !c.is_control()).take(128).collect();
     Err(HandshakeError::Differs { name, problem })
 }
@@ -213,7 +216,8 @@ fn check_hello(theirs: &Hello) -> Result<(), HandshakeError> {
     Ok(())
 }
 
-/// The dialing side: who answered. What `frames` has read behind the handshake is the beginning of what follows.
+/// The dialing side: returns who answered. Bytes that `frames` has read beyond the handshake are the beginning of what
+/// follows.
 ///
 /// # Errors
 /// See [`HandshakeError`].
@@ -245,7 +249,7 @@ pub async fn dial(
     .await
 }
 
-/// The accepting side: who knocked.
+/// The accepting side: returns who connected.
 ///
 /// # Errors
 /// See [`HandshakeError`].
@@ -272,7 +276,7 @@ pub async fn accept(
                 return Err(error);
             }
         };
-        // Whoever knows the secret may know why it is refused: it compares the same two.
+        // A node that knows the secret may know why it is refused: it compares the same two identities.
         send(stream, &Proved::Proof(prove(secret, Role::Accepting, nonces, own)?)).await?;
         compare(&peer, own)?;
         frames.allow(PEER_FRAME_BYTES_MAX);
@@ -281,11 +285,11 @@ pub async fn accept(
     .await
 }
 
-/// Tells a node that there are too many, if it can be told at once.
+/// Tells a node that there are too many, if that can be sent at once.
 pub fn turn_away(stream: &TcpStream) {
     let mut frame = Vec::new();
     if encode(&HelloAnswer::Closed(Closed::Full), PEER_HANDSHAKE_FRAME_BYTES_MAX, &mut frame).is_ok() {
-        // Whoever does not take it sees the connection close.
+        // A node that does not take it sees the connection close.
         let _ = stream.try_write(&frame);
     }
 }
@@ -308,7 +312,7 @@ async fn receive<T: for<'a> Deserialize<'a>>(stream: &mut TcpStream, frames: &mu
         if let Some(frame) = frames.cut()? {
             return Ok(decode(frame)?);
         }
-        // At most one frame and a read beyond it are kept.
+        // The buffer holds at most one frame and one read beyond it.
         frames.input.reserve(READ_BYTES.min(PEER_HANDSHAKE_FRAME_BYTES_MAX));
         if stream.read_buf(&mut frames.input).await? == 0 {
             return Err(HandshakeError::Gone);

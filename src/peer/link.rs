@@ -1,21 +1,20 @@
-//! The dialing side: one connection to one other node, kept up, for all sessions of this one.
+//! The dialing side: one connection to one other node, kept up, and shared by all sessions of this node.
 //!
 //! Life of a forwarded request (see [`super`]), steps 2 and 4 of 4. Before and after: `server::session`. Between:
-//! `outstanding`, which has what is under way, and the socket.
+//! `outstanding`, which knows what is under way, and the socket.
 //!
-//! One task. It connects, shakes hands, and then reads, writes and listens for silence side by side until one of them
-//! ends; then everything under way is answered and it connects again, after a wait that grows. Sessions call
-//! [`Link::work`] and [`Link::job`] from any thread; these take a lock for as long as it takes to write the bytes down,
-//! and never wait.
+//! One task. It connects, shakes hands, and then reads, writes and watches for silence concurrently until one of the three
+//! ends. Then everything under way is answered, and it connects again after a wait that grows. Sessions call [`Link::work`]
+//! and [`Link::job`] from any thread. These hold a lock only while they encode the request, and never wait.
 //!
 //! ```text
 //! connecting ──hands shaken──▶ connected ──end, error or silence──▶ connecting
-//!      └── refused: said once in the log for each reason, and in [`Link::state`]
+//!      └── refused: logged once for each reason, and shown in [`Link::state`]
 //! ```
 //!
-//! Dropped, a link answers everything under way and closes.
+//! A link that is dropped answers everything under way and closes.
 //!
-//! Review notes: does everything that ends a connection pass `disconnect`? Is the lock held over a wait anywhere?
+//! Review notes: does every end of a connection pass `disconnect`? Is the lock ever held across an await?
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,12 +37,12 @@ use crate::actors::coordinator::Order;
 use crate::actors::{Item, Outlet};
 use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEER_PING_MS, PEER_RETRY_MS, PEER_SILENCE_MS};
 
-/// How a link stands.
+/// The state of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkState {
-    /// There is no connection; why the last one failed or ended, if there was one.
+    /// There is no connection. Says why the last attempt or connection failed, if there was one.
     Connecting(Option<String>),
-    /// It is up, with this node.
+    /// The connection is up, with this node.
     Connected(Arc<Identity>),
 }
 
@@ -74,10 +73,11 @@ struct Inner {
     own: Arc<Identity>,
     secret: Secret,
     outstanding: Mutex<Outstanding>,
-    /// There is something to write.
+    /// Wakes the writer: there is something to write.
     wake: Notify,
     state: watch::Sender<LinkState>,
-    /// A living process is there, and had another secret when that was seen last: until a connection comes up, whatever fails since.
+    /// Whether the last process that introduced itself had another secret. Stays set until a connection comes up, however
+    /// later attempts fail.
     differs_in_secret: AtomicBool,
     stop: CancellationToken,
 }
@@ -89,7 +89,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Begins to connect to `address` (host and port), on the runtime of `on`.
+    /// Begins to connect to `address` (host and port), on the runtime `on`.
     pub fn start(on: &tokio::runtime::Handle, address: String, own: Arc<Identity>, secret: Secret) -> Arc<Self> {
         let inner = Arc::new(Inner {
             address,
@@ -105,29 +105,29 @@ impl Link {
         Arc::new(Self { inner })
     }
 
-    /// Asks requests of one connection of a client for one network. Each is answered once, into the outlet, under its own
-    /// ticket; what cannot be asked is answered before this returns.
+    /// Sends requests of one client's connection for one network. Each is answered once, into the outlet, under its own
+    /// ticket; a request that cannot be sent is answered before this returns.
     pub fn work(&self, conn: u64, network: NetworkRef, items: Vec<Item>, outlet: &Outlet) {
         if self.inner.with(|outstanding| outstanding.work(conn, network, items, outlet, Instant::now())) {
             self.inner.wake.notify_one();
         }
     }
 
-    /// Asks a job, as [`Link::work`] asks requests.
+    /// Sends a job, as [`Link::work`] sends requests.
     pub fn job(&self, conn: u64, ticket: u32, order: Order, outlet: &Outlet) {
         if self.inner.with(|outstanding| outstanding.job(conn, ticket, order, outlet, Instant::now())) {
             self.inner.wake.notify_one();
         }
     }
 
-    /// A connection of a client hung up, or a subscription ended: what waits for it there ends.
+    /// Notes that a client's connection hung up, or that a subscription ended: whatever waits for it at the other node ends.
     pub fn hang_up(&self, conn: u64) {
         if self.inner.with(|outstanding| outstanding.hang_up(conn)) {
             self.inner.wake.notify_one();
         }
     }
 
-    /// How it stands, and each change of it.
+    /// The state of the link, and each change of it.
     pub fn state(&self) -> watch::Receiver<LinkState> {
         self.inner.state.subscribe()
     }
@@ -137,7 +137,7 @@ impl Link {
         self.inner.state.borrow().is_up()
     }
 
-    /// How the other node stands to the register, as it said last on this connection; none: it has not said yet.
+    /// How the other node stands to the register, as it said last on this connection. `None` if it has not said yet.
     pub fn standing(&self) -> Option<PeerStanding> {
         self.inner.with(|outstanding| outstanding.standing())
     }
@@ -147,33 +147,34 @@ impl Link {
         self.standing().is_some_and(|standing| !standing.owns)
     }
 
-    /// Waits until it is up, at most so long. Tells whether it is.
+    /// Waits until the link is up, at most for `within`. Returns whether it is.
     pub async fn connected(&self, within: Duration) -> bool {
         let mut state = self.state();
         timeout(within, state.wait_for(LinkState::is_up)).await.is_ok_and(|up| up.is_ok())
     }
 
-    /// Was it seen that the secret of the other node is not the one of this node, and no connection has come up since?
+    /// Was the secret of the other node seen to differ from the one of this node, and has no connection come up since?
     pub fn differs_in_secret(&self) -> bool {
         self.inner.differs_in_secret.load(Ordering::Relaxed)
     }
 
-    /// Why it is not up, as far as is known: a sentence that names the address.
+    /// Why the link is not up, as far as is known: a sentence that names the address.
     pub fn trouble(&self) -> String {
         match &*self.inner.state.borrow() {
             LinkState::Connecting(Some(problem)) => problem.clone(),
             LinkState::Connecting(None) | LinkState::Connected(_) => {
-                format!("no connection to node {}: nothing was heard of it yet", self.inner.address)
+                format!("no connection to node {}: it has not been heard of yet", self.inner.address)
             }
         }
     }
 
-    /// Waits until it is known whether it can be up: it is, or was refused or not reached for the first time.
+    /// Waits for the outcome of the first attempt: the link is up, was refused, or could not be reached.
     pub async fn tried(&self) {
         let _ = self.state().wait_for(|state| *state != LinkState::Connecting(None)).await;
     }
 
-    /// Requests that are not answered, and will be soon: those that wait for capacity or for events do not count.
+    /// Number of requests that will be answered soon: those that wait for capacity or events, and jobs of a node, do not
+    /// count.
     pub fn under_way(&self) -> usize {
         self.inner.with(|outstanding| outstanding.under_way())
     }
@@ -186,7 +187,7 @@ impl Drop for Link {
     }
 }
 
-/// Answers what is under way also where the task is dropped with its runtime.
+/// Answers everything under way even if the task is dropped with its runtime.
 struct End<'a>(&'a Inner);
 
 impl Drop for End<'_> {
@@ -196,7 +197,8 @@ impl Drop for End<'_> {
 }
 
 impl Inner {
-    /// What is under way, for as long as `act` takes. A panic leaves it usable: it is whole after every statement.
+    /// Runs `act` on the requests under way, under the lock. A panic leaves them usable: they are consistent after every
+    /// statement.
     fn with<T>(&self, act: impl FnOnce(&mut Outstanding) -> T) -> T {
         act(&mut self.outstanding.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -231,7 +233,7 @@ impl Inner {
                     self.note(format!("no connection to node {}: {error}", self.address));
                 }
             }
-            // Not all nodes at once.
+            // So that nodes do not all connect at the same moment.
             let jitter = rand::random_range(0..=wait / 2);
             tokio::select! {
                 () = self.stop.cancelled() => return,
@@ -241,7 +243,7 @@ impl Inner {
         }
     }
 
-    /// Says once what does not change.
+    /// Notes why there is no connection, and logs it unless it was the reason before.
     fn note(&self, problem: String) {
         let changed = self.state.send_if_modified(|state| {
             let next = LinkState::Connecting(Some(problem.clone()));
@@ -266,12 +268,12 @@ impl Inner {
         Ok((stream, frames, peer))
     }
 
-    /// One connection, to its end.
+    /// Serves one connection, to its end.
     async fn converse(&self, mut stream: TcpStream, frames: Frames, peer: Identity) -> Broken {
         tracing::info!(address = %self.address, node = %peer.node, name = %peer.name, build = %peer.build, "connected to node");
         self.with(Outstanding::connect);
         if self.stop.is_cancelled() {
-            // Dropped between the handshake and here: what came in the meantime is answered by who called this.
+            // The link was dropped between the handshake and here: the caller answers whatever came in meanwhile.
             return Broken::Dropped;
         }
         self.state.send_replace(LinkState::Connected(Arc::new(peer)));
@@ -311,7 +313,7 @@ impl Inner {
         }
     }
 
-    /// Writes whatever waits, all of it with one call.
+    /// Writes all waiting bytes, with one call each time.
     async fn write(&self, mut socket: WriteHalf<'_>) -> Broken {
         let mut bytes = Vec::new();
         loop {
@@ -326,9 +328,9 @@ impl Inner {
         }
     }
 
-    /// Asks for a sign of life when nothing is heard, and gives up when none comes. The question may stand behind much that is on its
-    /// way for long: then the other node gives one while it reads that. Counts its own turns, not time: a
-    /// process that was stopped for a while does not take the others for gone.
+    /// Asks for a sign of life when nothing is heard, and gives up when none comes. The question may be queued behind much
+    /// that is still being sent: then the other node gives signs while it reads that. Silence is counted in turns of this
+    /// loop, not in time, so that a process that was suspended for a while does not take the others for gone.
     async fn listen(&self, heard: &AtomicBool) -> Broken {
         let mut silent_ms = 0;
         loop {

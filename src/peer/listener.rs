@@ -1,19 +1,20 @@
-//! The accepting side: what other nodes ask is handed to [`Serve`], and its answers go back.
+//! The accepting side: hands the requests of other nodes to [`Serve`], and sends its answers back.
 //!
-//! Life of a forwarded request (see [`super`]), step 3 of 4. Before: `link` of another node. After: whoever implements
-//! [`Serve`]: it looks up the route and asks the actors, as a session does.
+//! Life of a forwarded request (see [`super`]), step 3 of 4. Before: `link` of another node. After: the implementation of
+//! [`Serve`], which looks up the route and asks the actors, as a session does.
 //!
-//! Here nodes are let in and told apart; what is said with one of them is in `conversation`.
+//! This file lets nodes in and tells them apart; the talk with one node is in `conversation`.
 //!
-//! - **Bounds.** Nodes are bounded, and so is what each may ask (see `conversation`). Strangers are bounded apart, and keep no
-//!   node out (see `strangers`). What they do is logged the seldomer the more there is of it.
-//! - **One connection a node.** A node that connects again has given up what it asked before. Its earlier connection is
-//!   stopped, and has stopped, before the first frame of the new one is read: so nothing old takes effect after something
+//! - **Bounds.** The number of nodes is bounded, and so is what each may ask (see `conversation`). Strangers have a bound of
+//!   their own, so that they keep no node out (see `strangers`). What they do is logged the less often the more of it there
+//!   is.
+//! - **One connection for each node.** A node that connects again has given up what it asked before. Its earlier connection
+//!   is cancelled, and has ended, before the first frame of the new one is read: so nothing old takes effect after something
 //!   new.
-//! - **Stop.** What was taken is answered; what comes after is told that it was not begun.
+//! - **Stop.** Requests that were taken are answered; for later ones the node is told that they were not begun.
 //!
-//! What if the asking node dies? What it asked is carried out, the answers are dropped. What waits for capacity ends: with
-//! its client ([`HangUp`](super::frame::Ask::HangUp)), or with the connection.
+//! What if the asking node dies? Its requests are carried out, and the answers are dropped. Requests that wait for capacity
+//! end with their client ([`HangUp`](super::frame::Ask::HangUp)), or with the connection.
 //!
 //! Review notes: does every wait have a limit?
 
@@ -41,35 +42,35 @@ use super::{Identity, NodeId, handshake};
 use crate::actors::coordinator::Order;
 use crate::actors::{Item, Outlet};
 use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEERS_MAX};
-use crate::telemetry::Seldom;
+use crate::seldom::Seldom;
 
-/// What a failed `accept` waits, as where there are no file descriptors left.
+/// How long to wait after a failed `accept`, as when there are no file descriptors left.
 const ACCEPT_PAUSE_MS: u64 = 100;
-/// How soon, and how seldom at the end, it is said again that somebody is refused.
+/// How often a refusal is logged again: at first, and in the long run.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
-/// Who asks.
+/// Who sent a request.
 #[derive(Debug, Clone)]
 pub struct RemoteAsker {
     /// The node.
     pub node: Arc<Identity>,
-    /// The connection of a client at that node.
+    /// The client's connection at that node.
     pub conn: u64,
 }
 
-/// It is not owned here; nothing was begun.
+/// This node does not own it; nothing was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotOwner {
-    /// Who owns it, as far as is known here.
+    /// Who owns it, as far as this node knows.
     pub owner: Option<NodeId>,
 }
 
-/// What a node does for others. Called in the order in which each node asked; must not block, and must ask no further
-/// node: what it does not own it says, so that nothing is forwarded twice.
+/// What a node does for others. Called in the order in which each node asked. An implementation must not block, and must ask
+/// no further node: it refuses what it does not own, so that nothing is forwarded twice.
 ///
 /// After `Ok`, each ticket must be answered once into the outlet; after `Err`, none.
 pub trait Serve: Send + Sync + 'static {
-    /// A node connected.
+    /// Called when a node has connected.
     fn met(&self) {}
 
     /// Requests for one network.
@@ -90,7 +91,7 @@ pub trait Serve: Send + Sync + 'static {
     /// [`NotOwner`]: nothing of it was begun.
     fn job(&self, origin: &RemoteAsker, ticket: u32, order: Order, outlet: &Outlet) -> Result<(), NotOwner>;
 
-    /// How this node stands to the register just now, and each change of it.
+    /// How this node stands to the register at present, and each change of that.
     fn standing(&self) -> watch::Receiver<PeerStanding>;
 }
 
@@ -113,7 +114,7 @@ enum End {
     Stopped,
 }
 
-/// A connection of a node that is known.
+/// The connection of a node that has introduced itself.
 struct Current {
     replaced: CancellationToken,
     ended: CancellationToken,
@@ -127,12 +128,12 @@ struct Listening {
     /// Connections that have not introduced themselves.
     strangers: Arc<Strangers>,
     current: Mutex<HashMap<NodeId, Current>>,
-    /// How often it is said that a node was refused, and that there are too many.
+    /// Limit how often the log says that a node was refused, and that there are too many nodes.
     refusals: Seldom,
     crowds: Seldom,
 }
 
-/// Accepts nodes until `stop`, then answers what is under way. Whoever waits for its end sets the limit.
+/// Accepts nodes until `stop`, then answers everything under way. The caller bounds how long that may take.
 ///
 /// # Errors
 /// The socket cannot be used.
@@ -181,7 +182,7 @@ pub async fn serve(
 }
 
 impl Listening {
-    /// From the first byte of a stranger to the last of a node.
+    /// Serves one connection, from its first byte to its end.
     async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: SocketAddr) {
         let stranger = self.strangers.enter(address);
         if let Err(error) = super::tune(&stream) {
@@ -189,9 +190,11 @@ impl Listening {
         }
         let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
         let peer = tokio::select! {
+            biased;
             () = self.stop.cancelled() => return,
-            () = stranger.gives_way() => return handshake::turn_away(&stream),
+            // A node that has introduced itself gives way to no stranger.
             peer = handshake::accept(&mut stream, &mut frames, &self.own, &self.secret) => peer,
+            () = stranger.gives_way() => return handshake::turn_away(&stream),
         };
         drop(stranger);
         let peer = match peer {
@@ -214,6 +217,7 @@ impl Listening {
         self.handler.met();
         let conversation = Conversation::new(Arc::clone(&self.handler), peer, self.stop.clone());
         let end = tokio::select! {
+            biased;
             () = replaced.cancelled() => End::Replaced,
             end = conversation.run(stream, frames) => end,
         };
@@ -234,15 +238,15 @@ impl Listening {
         }
     }
 
-    /// Notes a node's connection and stops the one before it, if there is one; answers what tells that this one has
-    /// stopped. A node that has none yet needs a place.
+    /// Notes a node's connection and stops its earlier one, if there is one. Returns the token that tells when the earlier
+    /// one has ended. Fails if the node has no connection yet and there is no place for another node.
     fn replace(&self, node: NodeId, mine: Current) -> Result<Option<CancellationToken>, ()> {
         let mut current = self.current();
         if current.len() >= PEERS_MAX && !current.contains_key(&node) {
             return Err(());
         }
         let Some(before) = current.insert(node, mine) else { return Ok(None) };
-        // Under the lock, so that the earlier one does not take out the entry of the later.
+        // Under the lock, so that the earlier connection does not remove the entry of the later one.
         before.replaced.cancel();
         Ok(Some(before.ended))
     }

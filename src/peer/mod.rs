@@ -1,4 +1,5 @@
-//! Node to node: what one node cannot decide itself is asked of the node that can, and answered as if it had been here.
+//! Node to node: a request that one node cannot decide itself is forwarded to the node that can, and answered as if it had
+//! been decided here.
 //!
 //! ```text
 //!  client ─▶ session ─▶ link ═══ frames over TCP ═══▶ listener ─▶ Serve ─▶ network actor, or coordinator
@@ -9,47 +10,49 @@
 //! # Life of a forwarded request
 //!
 //! 1. The session of the entry node has parsed a line into a command for a network that another node owns. It calls
-//!    [`link::Link::work`] (or [`link::Link::job`]) with what it would hand to the actors here: items and outlet.
-//! 2. The link gives every request a number of its own, notes whose it is, and appends one frame to what waits for the
-//!    socket. Whatever waits is written with one call.
-//! 3. [`listener`] of the owner cuts frames, counts what is under way, and calls [`listener::Serve`], in the order of the
-//!    frames. It looks up the route and asks the actor. All answers of one connection come out of one outlet.
-//! 4. What became durable together comes back as one frame. The link looks up the numbers and sends each session its
-//!    answers under the tickets that it gave. The session renders them.
+//!    [`link::Link::work`] (or [`link::Link::job`]) with the same items and outlet that it would hand to the actors here.
+//! 2. The link gives every request a number of its own, remembers the session and ticket it came from, and appends one frame
+//!    to the bytes that wait for the socket. All waiting bytes are written with one call.
+//! 3. [`listener`] of the owner cuts frames, counts the requests under way, and calls [`listener::Serve`], in the order of
+//!    the frames. `Serve` looks up the route and asks the actor. All answers of one connection come out of one outlet.
+//! 4. Answers that became durable together come back as one frame. The link looks up the numbers and sends each session its
+//!    answers under the session's own tickets. The session renders them.
 //!
 //! # What always holds
 //!
-//! - **Every ticket is answered once**, also where the connection breaks or the link is dropped. What was never written to
-//!   the socket was not begun, and is `not_ready`; of what was, nobody knows: `unavailable`, `applied: "unknown"`, or
-//!   `false` where the request changes nothing. The link repeats nothing by itself.
-//! - **Order.** What one connection of a client sent for one network arrives in that order: one link has one connection at
-//!   a time, frames of it are handled one after the other, and a connection that breaks takes all that was under way with
-//!   it before the next one is opened.
-//! - **Bounds.** Requests under way and bytes that wait are bounded on both sides (see [`crate::limits`], `PEER_`); beyond
-//!   them a request is `overloaded` at once, and an owner whose answers are not taken stops reading.
-//! - **Who waits.** A request that waits for capacity is said to ([`frame::Answered::Waits`]) and counts no more as under
-//!   way: it is bounded where it waits. When its client hangs up, the owner is told ([`frame::Ask::HangUp`]); when the
-//!   connection breaks, all that waits for it ends. It is answered all the same, so that every ticket is.
-//! - **Readiness.** A node says to all that are connected, first and at each change, whether it owns the register and whether
-//!   it takes changes ([`frame::PeerStanding`]): who forwards to it is as ready as it is, and names nobody as the owner who says
-//!   that he is none.
-//! - **Nobody else.** Nothing is read from a node that has not proved to know the cluster's secret, nor from one of another
-//!   register or another number of shards ([`handshake`]). The bytes after that are not encrypted and not
-//!   signed: nodes belong into a network of their own, or behind TLS.
+//! - **Every ticket is answered once**, also if the connection breaks or the link is dropped. A request that was never
+//!   written to the socket was not begun, and is answered `not_ready`. For one that was written, the outcome is not known:
+//!   it is answered `unavailable` with `applied: "unknown"`, or with `false` if the request changes nothing. The link itself
+//!   repeats nothing.
+//! - **Order.** Requests that one connection of a client sent for one network arrive in the order in which they were sent: a
+//!   link has one connection at a time, its frames are handled one after the other, and when a connection breaks, everything
+//!   under way on it is answered before the next one is opened.
+//! - **Bounds.** Requests under way and waiting bytes are bounded on both sides (see [`crate::limits`], `PEER_`). Beyond
+//!   these bounds a request is `overloaded` at once, and an owner whose answers are not taken stops reading.
+//! - **Waiting.** The owner reports a request that waits for capacity ([`frame::Answered::Waits`]). From then on it does not
+//!   count as under way here: it is bounded where it waits. When its client hangs up, the owner is told
+//!   ([`frame::Ask::HangUp`]); when the connection breaks, every wait on behalf of it ends. The request is answered even
+//!   then, so that every ticket is.
+//! - **Readiness.** A node tells all nodes connected to it, first and at each change, whether it owns the register and
+//!   whether it takes changes ([`frame::PeerStanding`]). A node that forwards is as ready as the node it forwards to, and it
+//!   never names as the owner a node that says it is none.
+//! - **Nobody else.** Nothing is read from a node that has not proved that it knows the cluster's secret, nor from one of
+//!   another register or another number of shards ([`handshake`]). The bytes after the handshake are neither encrypted nor
+//!   signed: nodes belong in a network of their own, or behind TLS.
 //!
 //! | file | does |
 //! | --- | --- |
 //! | `frame` | asks and answers, and their bytes |
-//! | `secret`, `handshake` | who is there |
+//! | `secret`, `handshake` | authenticate the other side |
 //! | `link` | the dialing side: sends asks, hands answers on |
-//! | `outstanding` | what a link has under way, without its socket |
+//! | `outstanding` | the requests a link has under way, without its socket |
 //! | `listener` | the accepting side: hands asks on, sends answers |
 //! | `strangers` | connections that have not introduced themselves, bounded |
 //!
-//! Who owns what is not decided here. Neighbours: `server` asks, `serve` starts it, `actors` answer.
+//! Who owns which network is not decided here. Neighbours: `server` asks, `serve` starts it, `actors` answer.
 //!
-//! Review notes: is a request that was taken answered in every path? Is there a new wait without a limit, or a queue
-//! without a bound? Does anything of the secret reach a log or an error?
+//! Review notes: is a request that was taken answered on every path? Is there a new wait without a limit, or a queue without
+//! a bound? Can any part of the secret reach a log or an error?
 
 pub mod frame;
 pub mod handshake;
@@ -68,15 +71,15 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
-/// Version of what nodes say to each other. Raised with every change of a type that crosses.
-pub const PROTOCOL_VERSION: u16 = 18;
+/// Version of the protocol between nodes. Raised with every change of a type that crosses.
+pub const PROTOCOL_VERSION: u16 = 19;
 
-/// The connection under which a node asks for itself: no client has that number.
+/// The connection number under which a node sends requests of its own. No client has that number.
 pub const NO_CLIENT: u64 = u64::MAX;
 
-/// What one call of a socket reads at most.
+/// The most that one call of a socket reads.
 const READ_BYTES: usize = 128 << 10;
-/// What buffers shrink to when they are empty.
+/// The capacity that buffers shrink to when they are empty.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
 /// Identity of a running node: random, drawn at its start.
@@ -95,10 +98,10 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// What a node says of itself.
+/// What a node tells about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Which run of which node.
+    /// Which node, and which run of it.
     pub node: NodeId,
     /// Its name, for people.
     pub name: CompactString,
@@ -106,18 +109,18 @@ pub struct Identity {
     pub register: CompactString,
     /// Number of shards of the register.
     pub shards: u16,
-    /// Version of the program. May differ.
+    /// Version of the program. It may differ between nodes.
     pub build: CompactString,
 }
 
-/// A socket between nodes: nothing waits for more to come, and a machine that is gone is noticed.
+/// Prepares a socket between nodes: small writes leave at once, and a machine that is gone is noticed.
 fn tune(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     probe_where_silent(stream, Duration::from_millis(crate::limits::PEER_IDLE_MS))
 }
 
-/// Has the kernel ask whoever is silent for so long whether he is there, and again each time: one that died answers with a reset,
-/// and a machine that is gone is given up after some tries.
+/// Has the kernel probe a peer that has been silent for `silent`, and again at that interval. A peer whose process died
+/// answers with a reset, and a machine that is gone is given up after some probes.
 pub fn probe_where_silent(stream: &TcpStream, silent: Duration) -> std::io::Result<()> {
     let probes = socket2::TcpKeepalive::new().with_time(silent).with_interval(silent);
     socket2::SockRef::from(stream).set_tcp_keepalive(&probes)

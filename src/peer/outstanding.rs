@@ -1,15 +1,16 @@
-//! What a link has under way, without its socket: who waits for which answer, and the bytes that wait to be written.
+//! The requests that a link has under way, without its socket: who waits for which answer, and the bytes that wait to be
+//! written.
 //!
 //! ```text
 //! asked ──bytes taken by the writer──▶ sent ──answered──▶ gone
-//!   │                                   └──connection broke──▶ gone: unavailable (applied unknown, or false where it reads)
+//!   │                                   └──connection broke──▶ gone: unavailable (applied unknown, or false if it only reads)
 //!   └──connection broke──▶ gone: not_ready, nothing was begun
 //! ```
 //!
-//! Every number leaves the table once, and leaving it is what sends the answer: so a ticket is answered once. A number is
-//! not used again soon, so an answer that comes twice, or late, finds nobody.
+//! Every number leaves the table once, and leaving the table is what sends the answer: so each ticket is answered once. A
+//! number is not used again soon, so an answer that comes twice, or late, finds no request.
 //!
-//! Before and after: `link`, which holds it under a lock and never over a wait.
+//! Before and after: `link`, which keeps this behind a lock and never holds the lock across an await.
 
 use std::time::Instant;
 
@@ -20,17 +21,18 @@ use crate::actors::coordinator::{Job, Order};
 use crate::actors::{Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_QUEUE_BYTES_MAX, PEER_WATCHES_MAX};
 
-/// When to come again, where nobody can be asked.
+/// When the client should retry if nobody can be asked.
 const RETRY_AFTER_MS: u64 = 200;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Item,
     Job,
-    /// A job of the node itself: it may take its time, and nothing stands behind it.
+    /// A job of the node itself: it may take long, and no other request waits behind it.
     Node,
-    /// A job that waits for events. The same, and as many as clients watch: so these have a bound of their own.
+    /// A job that waits for events. It may take long, too, and there are as many as clients watch: so these have a bound of
+    /// their own.
     Events,
 }
 
@@ -52,11 +54,11 @@ struct OpenRequest {
     outlet: Outlet,
     ticket: u32,
     sort: Sort,
-    /// It changes nothing.
+    /// Whether it changes nothing.
     reads: bool,
-    /// In which buffer its bytes are.
+    /// Number of the buffer that has its bytes.
     buffer: u64,
-    /// It was said to wait.
+    /// Whether the other node said that it waits for capacity.
     waits: bool,
 }
 
@@ -65,7 +67,8 @@ impl OpenRequest {
         self.sort != Sort::Item
     }
 
-    /// An answer of the other node, which does not always know there what it answers: one that was too long to be sent, say.
+    /// Corrects an answer of the other node, which does not always know what it answers there: if the answer was too long to
+    /// be sent, say.
     fn as_known<T>(&self, answer: Result<T, Box<Fault>>) -> Result<T, Box<Fault>> {
         answer.map_err(|fault| if self.reads { fault.of_read() } else { fault })
     }
@@ -83,41 +86,43 @@ impl OpenRequest {
     }
 }
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Outstanding {
     asked: HashMap<u32, OpenRequest>,
     next: u32,
     waiting: Vec<u8>,
-    /// Buffers that the writer has taken.
+    /// How many buffers the writer has taken.
     taken: u64,
     connected: bool,
-    /// How many of them wait for capacity: these are bounded where they do.
+    /// How many requests wait for capacity: these are bounded where they wait.
     waits: usize,
-    /// How many of them wait for events.
+    /// How many requests wait for events.
     watches: usize,
     /// How the other node stands to the register, as it said last.
     standing: Option<PeerStanding>,
 }
 
 impl Outstanding {
-    /// Requests that are not answered, and will be soon.
+    /// Number of requests that will be answered soon: those that wait for capacity or events, and jobs of the node itself,
+    /// do not count.
     pub fn under_way(&self) -> usize {
         let is_soon = |asked: &&OpenRequest| matches!(asked.sort, Sort::Item | Sort::Job) && !asked.waits;
         self.asked.values().filter(is_soon).count()
     }
 
-    /// From now on asks are taken.
+    /// Notes that the connection is up: from now on requests are taken.
     pub fn connect(&mut self) {
         (self.connected, self.standing) = (true, None);
     }
 
-    /// How the other node stands to the register, as it said last on this connection; none: it has not said yet.
+    /// How the other node stands to the register, as it said last on this connection. `None` if it has not said yet.
     pub fn standing(&self) -> Option<PeerStanding> {
         self.standing.clone()
     }
 
-    /// Asks requests of one network; refuses them at once where they cannot be asked. True if there is something to write.
+    /// Sends requests for one network, or refuses them at once if they cannot be sent. Returns whether there is something to
+    /// write.
     pub fn work(&mut self, conn: u64, network: NetworkRef, items: Vec<Item>, outlet: &Outlet, now: Instant) -> bool {
         if let Some(fault) = self.refusal(items.len(), Sort::Item) {
             answer_all(outlet, items.iter().map(|item| item.ticket), &fault);
@@ -132,7 +137,7 @@ impl Outstanding {
         self.append(ask)
     }
 
-    /// Asks a job, as [`Outstanding::work`] does.
+    /// Sends a job, as [`Outstanding::work`] sends requests.
     pub fn job(&mut self, conn: u64, ticket: u32, order: Order, outlet: &Outlet, now: Instant) -> bool {
         let sort = Sort::of(&order.job);
         if let Some(fault) = self.refusal(1, sort) {
@@ -144,7 +149,7 @@ impl Outstanding {
         self.append(Ask::Job { conn, ticket, order: Box::new(SentOrder::new(order, now)) })
     }
 
-    /// A connection of a client hung up. True if there is something to write.
+    /// Notes that a connection of a client hung up. Returns whether there is something to write.
     pub fn hang_up(&mut self, conn: u64) -> bool {
         self.connected && self.append(Ask::HangUp { conn })
     }
@@ -165,7 +170,7 @@ impl Outstanding {
             }
         };
         let problem = if others + more > most {
-            "the node that owns the network has as many requests of this node under way as it may"
+            "the node that owns the network already has the most requests of this node under way"
         } else if self.waiting.len() >= PEER_QUEUE_BYTES_MAX {
             "the connection to the node that owns the network is full"
         } else {
@@ -209,14 +214,15 @@ impl Outstanding {
         Some(asked)
     }
 
-    /// All bytes that wait, for the writer, which gives back an empty buffer. From now on their requests may be under way.
+    /// Takes all waiting bytes for the writer, which gives an empty buffer in exchange. From now on their requests may be
+    /// under way.
     pub fn take(&mut self, empty: Vec<u8>) -> Vec<u8> {
         self.taken += 1;
         std::mem::replace(&mut self.waiting, empty)
     }
 
-    /// Hands answers on to who waits for them: what belongs to one outlet as one message, as far as it comes in one piece.
-    /// True if there is something to write.
+    /// Hands answers on to the sessions that wait for them: consecutive answers for one outlet go as one message. Returns
+    /// whether there is something to write.
     pub fn answered(&mut self, answered: Answered) -> bool {
         match answered {
             Answered::Replies(replies) => {
@@ -272,7 +278,7 @@ impl Outstanding {
             Answered::Standing(standing) => self.standing = Some(standing),
             Answered::Pong => {}
             Answered::Closing => {
-                // What was asked before is still answered; nothing comes behind the goodbye.
+                // Earlier requests are still answered; nothing is sent after the goodbye.
                 self.connected = false;
                 return self.append(Ask::Bye);
             }
@@ -280,7 +286,7 @@ impl Outstanding {
         false
     }
 
-    /// The connection is gone: everything under way is answered, and nothing more is taken.
+    /// Notes that the connection is gone: everything under way is answered, and nothing more is taken.
     pub fn disconnect(&mut self, problem: &str) {
         self.connected = false;
         self.waiting = Vec::new();
@@ -301,8 +307,8 @@ impl Outstanding {
     }
 }
 
-/// For an answer of the wrong sort.
+/// The fault for an answer of the wrong kind.
 fn mismatched() -> Fault {
-    let problem = "the node that owns the network answered something else than was asked".to_owned();
+    let problem = "the node that owns the network answered something other than was asked".to_owned();
     Fault::Unavailable { applied: Applied::Unknown, problem }
 }

@@ -1,6 +1,6 @@
-//! The secret that all nodes of a cluster share, out of a file.
+//! The secret that all nodes of a cluster share, read from a file.
 //!
-//! It is never printed, logged or sent: `Debug` hides it, and `handshake` proves to know it.
+//! It is never printed, logged or sent: `Debug` hides it, and `handshake` only proves knowledge of it.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why there is no secret. `Display` names the setting, and says what to do.
+/// Why there is no secret. `Display` names the setting and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
@@ -32,7 +32,7 @@ pub enum SecretError {
     },
     /// Too short or too long.
     #[error(
-        "`cluster.secret_file` is {path:?}, which has {bytes} bytes without the blanks around them; allowed is \
+        "`cluster.secret_file` is {path:?}, which has {bytes} bytes without the blanks around them; it must have \
          {CLUSTER_SECRET_BYTES_MIN} to {CLUSTER_SECRET_BYTES_MAX}, {MADE_BY}"
     )]
     Length {
@@ -43,58 +43,60 @@ pub enum SecretError {
     },
 }
 
-/// How one is made.
-const MADE_BY: &str = "as `head -c 32 /dev/urandom | base64` makes them, the same at all nodes";
+/// How to make a secret, for messages.
+const MADE_BY: &str = "as `head -c 32 /dev/urandom | base64` makes it, and the same at all nodes";
 
-/// What to do where it cannot be read. Where it is there and the right to it is missing, another one would be one too many.
+/// What to do if the file cannot be read. If it exists and only permission is missing, making another secret would be wrong.
 fn what_helps(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             let user = rustix::process::geteuid().as_raw();
             format!(
-                "it must belong to the user of the server, and the directories above it must let him through: `chown {user} {path}` \
+                "it must belong to the user of the server, and the directories above it must let that user through: `chown {user} \
+                 {path}` \
                  and `chmod 400 {path}` where the server is user {user}, as this process is"
             )
         }
-        io::ErrorKind::NotFound => format!("allowed is a file with the secret, {MADE_BY}"),
-        _ => "allowed is a file with the secret, which is the same at all nodes".to_owned(),
+        io::ErrorKind::NotFound => format!("it must be a file with the secret, {MADE_BY}"),
+        _ => "it must be a file with the secret, which is the same at all nodes".to_owned(),
     }
 }
 
 impl Secret {
-    /// The secret of these bytes without the blanks around them, or none where it is too short or too long.
+    /// The secret in these bytes, without the blanks around it. `None` if it is too short or too long.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let trimmed = bytes.trim_ascii();
         let fits = (CLUSTER_SECRET_BYTES_MIN..=CLUSTER_SECRET_BYTES_MAX).contains(&trimmed.len());
         fits.then(|| Self(trimmed.to_vec()))
     }
 
-    /// Reads a file. Others than its owner may be able to read it too: that is said in the log, and left as it is.
+    /// Reads a file. If others than its owner can read or write it, the log says so, and the file is left as it is.
     ///
     /// # Errors
-    /// It cannot be read, or is too short or too long.
+    /// The file cannot be read, or the secret is too short or too long.
     pub fn read(path: &Path) -> Result<Self, SecretError> {
         let (secret, open) = Self::read_with_mode(path)?;
         if let Some(mode) = open {
             tracing::warn!(
                 path = %path.display(), mode = format_args!("{mode:03o}"),
-                "others than its owner may read the cluster's secret; chmod 600"
+                "others than its owner can read the cluster's secret; use chmod 600"
             );
         }
         Ok(secret)
     }
 
-    /// Reads a file, and tells its mode where others than its owner may read or write it.
+    /// Reads a file, and returns its mode if others than its owner may read or write it.
     ///
     /// # Errors
-    /// It cannot be read, or is too short or too long.
+    /// The file cannot be read, or the secret is too short or too long.
     pub fn read_with_mode(path: &Path) -> Result<(Self, Option<u32>), SecretError> {
         let unreadable = |source| SecretError::Unreadable { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mode = file.metadata().map_err(unreadable)?.mode();
         let mut bytes = Vec::new();
-        // One byte and some blanks more than may be, so that a file without end is not read to it.
+        // More than is allowed, so that too long a secret is noticed, but bounded, so that an endless file is not read to
+        // its end.
         let most = 2 * CLUSTER_SECRET_BYTES_MAX as u64;
         file.take(most).read_to_end(&mut bytes).map_err(unreadable)?;
         let secret = Self::new(&bytes);
@@ -103,7 +105,7 @@ impl Secret {
         Ok((secret, others_may_read(mode).then_some(mode & 0o777)))
     }
 
-    /// For the proof, and nothing else.
+    /// For the handshake's proof, and nothing else.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -136,7 +138,7 @@ mod tests {
     fn a_short_long_or_missing_secret_is_refused_and_not_shown() {
         for text in ["", "hush-hush-hush!", &"hush".repeat(4_000)] {
             let problem = Secret::read(file(text).path()).unwrap_err().to_string();
-            assert!(problem.contains("allowed is 16 to 4096") && !problem.contains("hush"), "{problem}");
+            assert!(problem.contains("it must have 16 to 4096") && !problem.contains("hush"), "{problem}");
         }
         let problem = Secret::read(Path::new("/no/such/file")).unwrap_err().to_string();
         assert!(problem.contains("/no/such/file") && problem.contains("head -c 32"), "{problem}");

@@ -1,7 +1,7 @@
 //! Connections that have not introduced themselves: few from one address, few in all, and the oldest gives way.
 //!
-//! Whoever knows the secret has introduced itself within milliseconds, so it is never one of those that stay; and however
-//! many connect and say nothing, whoever comes last has a place.
+//! A node that knows the secret introduces itself within milliseconds, so it never stays among the strangers. And however
+//! many connect and say nothing, the newest always has a place.
 //!
 //! Neighbours: `listener` takes a place for every connection until its handshake has ended.
 
@@ -29,7 +29,7 @@ pub(super) struct StrangerPlace {
     gives_way: CancellationToken,
 }
 
-/// Who counts as one: an IPv4 address, and of IPv6 the network that a host chooses its addresses from.
+/// What strangers are counted by: the address for IPv4; for IPv6 the /64 network that a host chooses its addresses from.
 fn origin(address: SocketAddr) -> IpAddr {
     match address.ip().to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
@@ -38,7 +38,7 @@ fn origin(address: SocketAddr) -> IpAddr {
 }
 
 impl Strangers {
-    /// One more. Where there are too many, the oldest of those that are most gives way.
+    /// Adds a stranger. If there are too many, the oldest of the origin that has the most gives way.
     pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> StrangerPlace {
         let (from, gives_way) = (origin(address), CancellationToken::new());
         let mut all = self.all();
@@ -63,7 +63,7 @@ impl Strangers {
 }
 
 impl StrangerPlace {
-    /// Waits until it has to give way to somebody who came later.
+    /// Waits until this stranger has to give way to a later one.
     pub(super) async fn gives_way(&self) {
         self.gives_way.cancelled().await;
     }
@@ -71,7 +71,8 @@ impl StrangerPlace {
 
 impl Drop for StrangerPlace {
     fn drop(&mut self) {
-        // Marked first: one that gave way already is not there any more, and no other has its mark.
+        // Cancelled first, so that `retain` finds this entry by its token. One that gave way before is no longer in the
+        // list, and no other entry shares the token.
         self.gives_way.cancel();
         self.strangers.all().retain(|stranger| !stranger.gives_way.is_cancelled());
     }

@@ -1,25 +1,29 @@
-//! Writes the register anew from memory into a store that was emptied: a FLUSHALL, or a Redis that was restarted without its file.
+//! Writes the register again from memory into a store that was emptied: after a FLUSHALL, or after a restart of Redis
+//! without its file.
 //!
-//! Whoever owned it knows all that was acknowledged: it is in memory, and nobody else can have changed it. So the tenure ends as
-//! where anything else is in doubt, and what its networks had that was durable is told before they go (`actors::service::recall`).
-//! It is written as a register is that is moved: closed to everybody until it was read once more and is what it was. Then this
-//! process begins anew with it, as it would after a restart, and gives no address before it has loaded what it wrote.
+//! The owner knows everything that was acknowledged: it is in its memory, and nobody else can have changed it. So the tenure
+//! ends as it does whenever something is in doubt, and its networks hand over their durable state before they go
+//! (`actors::service::recall`). The register is written like one that is moved: it stays closed to everybody until it was
+//! read back and compared. Then this process starts over with it, as it would after a restart, and grants no address before
+//! it has loaded what it wrote.
 //!
-//! **Who may.** Only an owner whose lease is in force, or one that has no secret and saw no other node: else another one may have
-//! owned the register since, also one that is gone again and that this one never saw, and granted what is free in this memory. A store in which anything is left of a register is never written over; nor is one that only
-//! went back (`store::redis::heal`).
+//! **Who may.** Only an owner whose lease is in force, or one that has no secret and saw no other node. In any other case
+//! another node may have owned the register since, perhaps one that this node never saw and that is gone again, and may have
+//! granted addresses that are free in this memory. A store that still holds any part of a register is never overwritten; nor
+//! is one that only went back (`store::redis::heal`).
 //!
-//! **It is tried again and again**, whatever stands in the way: Redis is away, refuses to write, or was emptied once more. It ends only
-//! where something is there that this process did not write, or where another node may have owned the register meanwhile. What is left
-//! on the disk then is in `store::redis::farewell`.
+//! **Retries.** It retries whatever stands in the way: Redis is away, refuses writes, or was emptied once more. It gives up
+//! only if the store holds something that this process did not write, or if another node may have owned the register
+//! meanwhile. `store::redis::farewell` describes what is left on disk then.
 //!
-//! **A stop** waits for it: what is written is served by nobody before it is whole, and the memory ends with the process. So it
-//! goes on for a while, says so, and has the supervisor wait, too (`supervisor`).
+//! **A stop** waits for the write: nobody serves the register before it is whole, and the memory is lost with the process.
+//! So writing continues for a bounded time, says so, and makes the supervisor wait as well (`supervisor`).
 //!
-//! Review notes: can two write it? Is what was answered as not done certainly not in it?
+//! Review notes: can two nodes write it? Is a change that was answered as not applied certainly absent?
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -33,43 +37,46 @@ use crate::actors::clock::Clock;
 use crate::actors::service::{RegisterMemory, Shared};
 use crate::actors::{Applied, Fault};
 use crate::limits::NODE_LEASE_MS;
+use crate::seldom::Seldom;
 use crate::server::role::{Role, Seat};
 use crate::store::moving::{Begun, Movable};
 use crate::store::{CommitError, Store, StoreError, chain};
-use crate::telemetry::Seldom;
 
-/// What its clients are told meanwhile.
-const WRITING: &str = "Redis was emptied, and this node writes the register anew, which it has in memory";
-/// For how long Redis, or a replica that is waited for, may be away while it is written: each time, before it is begun once more.
-/// And how long it may be away from a node that is one of several.
+/// What clients are told until it is known whether this node may write it.
+const LOOKING: &str =
+    "Redis lost the register, or a part of it; this node looks whether it may write it again from memory";
+/// What clients are told meanwhile.
+const WRITING: &str = "Redis was emptied; this node writes the register to it again from memory";
+/// How long Redis, or a replica that is waited for, may be away during each attempt, before the write starts over. Also how
+/// long Redis may be away in all if this node is one of several.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Pause before it is begun once more.
+/// Pause before the next attempt.
 const BEGINS_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How soon, and how seldom at the end, it is said why it is not whole yet.
+/// Interval between log lines that say why the register is not whole yet: it grows from the first to the second.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
-/// How often it is written once more where a record stands in the way: it will the next time, too.
+/// Attempts if a record cannot be written: a further attempt would fail at the same record.
 const TRIES_OF_RECORDS: u32 = 3;
-/// For how long it is written on when the server is asked to stop.
+/// How long writing continues after the server was asked to stop.
 const WRITES_ON_WITHIN: Duration = PATIENCE;
-/// How long the last words of the store that was written may take.
+/// How long closing the written store may take.
 const LEAVES_WITHIN: Duration = Duration::from_millis(NODE_LEASE_MS);
 
-/// A register that is to be written anew, if that can be done.
+/// A register that is to be written again, if that is allowed.
 pub(super) enum Emptied {
-    /// It was emptied under its owner.
+    /// Emptied while this node owned the register.
     Owned {
         /// The tenure that is over.
         tenure: Arc<Shared>,
-        /// May it write it? Else another node may have owned it since.
+        /// Whether this node may write it. If not, another node may have owned the register since.
         may: bool,
     },
-    /// It was away, and came back with nothing.
+    /// Redis could not be reached, and came back empty.
     Remembered(RegisterMemory),
 }
 
 impl Keeper {
-    /// Writes the register anew. Where that is not to be done, or fails, the process ends of what was the `problem`. Not to be
-    /// broken off: from where it is begun until it is whole, nobody has it but this process.
+    /// Writes the register again. If that is not allowed or fails, the process ends with `problem` as the cause. Must not be
+    /// cancelled: from the first write until the register is whole, only this process has it.
     pub(super) async fn write_anew(&mut self, emptied: Emptied, problem: String, stop: &CancellationToken) -> Ended {
         self.writes_anew.send_replace(true);
         let ended = self.written_anew(emptied, problem, stop).await;
@@ -78,10 +85,10 @@ impl Keeper {
     }
 
     async fn written_anew(&mut self, emptied: Emptied, problem: String, stop: &CancellationToken) -> Ended {
-        // Nobody is served, as whoever is paged for that must see.
+        // Nobody is served, and alerts on this metric must fire.
         self.server.metrics.owner.set(0);
         let seat = &self.server.seat;
-        seat.become_role(waiting(None));
+        seat.become_role(waiting(LOOKING, None));
         let remembered = match emptied {
             Emptied::Remembered(memory) => Ok(memory),
             Emptied::Owned { tenure, may: true } => tenure.recall(&problem).await,
@@ -93,17 +100,23 @@ impl Keeper {
         let begun = Instant::now();
         let written = match remembered {
             Ok(memory) => {
-                tracing::error!(
-                    problem,
-                    "the register is written anew, from the memory of this node: leave it running"
-                );
+                let has_begun = AtomicBool::new(false);
                 let writing = Writing {
                     store: &*self.store,
                     memory,
                     clock: &*self.server.clock,
                     node: &self.card.name,
                     is_alone: self.shares_with_nobody(),
-                    tells: &|why| tell(seat, why),
+                    // The first thing that it tells without an obstacle is that it has begun.
+                    tells: &|why| {
+                        if why.is_none() && !has_begun.swap(true, Ordering::Relaxed) {
+                            tracing::error!(
+                                problem,
+                                "the register is being written again from the memory of this node: leave it running"
+                            );
+                        }
+                        tell(seat, if has_begun.load(Ordering::Relaxed) { WRITING } else { LOOKING }, why);
+                    },
                 };
                 to_the_end(writing.write(), stop).await
             }
@@ -117,38 +130,38 @@ impl Keeper {
                     written,
                     batches,
                     took_ms,
-                    "the register is whole again, by what was in memory: nothing that was acknowledged is missing but the history \
-                     before. See why Redis was emptied"
+                    "the register is whole again, from memory: nothing that was acknowledged is missing except earlier history. \
+                     Find out why Redis was emptied"
                 );
                 Ended::WrittenAnew(batches)
             }
-            Err(why) => {
-                tracing::error!(why, "the register is not written anew");
-                Ended::Failed(format!(
-                    "{problem}. It was not written anew from memory: {why}. Bring the data of Redis back, and start again with the \
-                     directory of this node (`store.directory`): it knows what was acknowledged last, and an older copy lacks that"
-                ))
-            }
+            // The process ends with this, and says it then.
+            Err(why) => Ended::Failed(format!(
+                "{problem}. It was not written again from memory: {why}. Bring the data of Redis back, and start again with \
+                 the directory of this node (`store.directory`), which knows what was acknowledged last; an older copy lacks \
+                 that"
+            )),
         }
     }
 }
 
-/// A node that writes the register, and serves nobody meanwhile; with what keeps it from that, if something does.
-fn waiting(why: Option<&str>) -> Role {
-    let hindered = why.map_or_else(String::new, |why| format!("; what stands in its way now: {why}"));
-    let fault = Fault::Unavailable { applied: Applied::No, problem: format!("{WRITING}{hindered}") };
-    Role::Waiting { why: WRITING, fault }
+/// The role of a node that has the register in memory only, and serves nobody meanwhile.
+fn waiting(doing: &'static str, why: Option<&str>) -> Role {
+    let hindered = why.map_or_else(String::new, |why| format!("; the obstacle at present: {why}"));
+    let fault = Fault::Unavailable { applied: Applied::No, problem: format!("{doing}{hindered}") };
+    Role::Waiting { why: doing, fault }
 }
 
-/// Clients, and whoever looks whether this node is ready, are told what it waits for. The log has it from the store itself.
-fn tell(seat: &Seat, why: Option<&str>) {
-    let role = waiting(why);
+/// Tells clients, and callers of /readyz, what this node waits for; `why` is what currently prevents it from writing, if
+/// anything. The store itself has logged it.
+fn tell(seat: &Seat, doing: &'static str, why: Option<&str>) {
+    let role = waiting(doing, why);
     if role.nobody() != seat.role().nobody() {
         seat.become_same(Arc::new(role));
     }
 }
 
-/// Also where the server is asked to stop meanwhile: then for a bounded time.
+/// Runs `writing` to its end, even if the server is asked to stop meanwhile: then for a bounded time.
 async fn to_the_end<T>(
     writing: impl Future<Output = Result<T, String>>,
     stop: &CancellationToken,
@@ -161,8 +174,8 @@ async fn to_the_end<T>(
     }
     let at_most_s = WRITES_ON_WITHIN.as_secs();
     tracing::error!(
-        "the server was asked to stop while the register is written anew: it ends when that is done, at the latest in \
-         {at_most_s} s. Ended now, it would lose the register, which is nowhere but in its memory. A second SIGTERM changes nothing"
+        "the server was asked to stop while it writes the register again: it ends when that is done, in at most {at_most_s} s. \
+         If it ended now the register would be lost, because it exists only in memory. A second SIGTERM changes nothing"
     );
     match timeout(WRITES_ON_WITHIN, writing).await {
         Ok(written) => written,
@@ -170,7 +183,7 @@ async fn to_the_end<T>(
     }
 }
 
-/// A register that is written, until it is whole.
+/// The register while it is written, until it is whole.
 struct Writing<'a> {
     store: &'a dyn Store,
     memory: RegisterMemory,
@@ -178,20 +191,21 @@ struct Writing<'a> {
     node: &'a str,
     /// No other node can own the register, however long Redis is away.
     is_alone: bool,
-    /// Says what keeps it from being written.
+    /// Reports what prevents the write.
     tells: Tells<'a>,
 }
 
-/// Why it is not whole yet.
+/// Why the register is not whole yet.
 enum Unwritten {
-    /// Redis does not answer, or does not write.
+    /// Redis does not answer, or refuses writes.
     Away(StoreError),
-    /// It was emptied once more, or else something came in between.
+    /// Redis was emptied once more, or something else interfered.
     Disturbed(CannotFill),
 }
 
 impl Writing<'_> {
-    /// Writes it, reads it again, and opens it to everybody. Answers what it has, and in how many batches that was written.
+    /// Writes the register, reads it back, and opens it to everybody. Returns what it holds, and in how many batches it was
+    /// written.
     async fn write(self) -> Result<(RegisterTally, u64), String> {
         let says = Seldom::new(SAID_EVERY);
         let (mut away_since, mut tries_of_records) = (None, 0);
@@ -228,7 +242,7 @@ impl Writing<'_> {
                 tracing::error!(
                     why,
                     unsaid,
-                    "the register is not written anew yet, and is tried again: leave this node running"
+                    "the register is not written again yet, and this node keeps trying: leave it running"
                 );
             }
             tokio::time::sleep(BEGINS_AGAIN_AFTER).await;
@@ -239,7 +253,7 @@ impl Writing<'_> {
         self.store.anew(self.memory.times.clone()).await
     }
 
-    /// Writes it into what was begun, which is closed then.
+    /// Writes the register into the store that was begun, and closes that store.
     async fn fill(&self, begun: Begun) -> Result<(RegisterTally, u64), Unwritten> {
         let Begun { store: target, heads } = begun;
         let reason = format!("Redis was emptied; written from the memory of node {}", self.node);
@@ -255,7 +269,7 @@ impl Writing<'_> {
             let (written, there) = (filling.written(), filling.load_again(|_| {}).await?);
             if written != there {
                 let (there, written) = (there.words(), written.words());
-                return Err(CannotFill::Record(format!("{there} are there, and {written} were written")));
+                return Err(CannotFill::Record(format!("{there} exist, and {written} were written")));
             }
             post_whole(&*target, filling.ends(), (PATIENCE, Some(self.tells))).await?;
             Ok((written, filling.batches()))
@@ -274,18 +288,18 @@ impl Writing<'_> {
     }
 }
 
-/// Is it worth while to ask again?
+/// Whether a retry may help.
 fn may_pass(error: &StoreError) -> bool {
     is_away(error) || matches!(error, StoreError::Full)
 }
 
-/// A node that is one of several gives up.
+/// Why a node that is one of several gives up.
 fn too_long(error: &StoreError) -> String {
     let (away_s, why) = (PATIENCE.as_secs(), chain(error));
     format!("Redis was not there for {away_s} s, in which another node may have owned the register ({why})")
 }
 
-/// Whoever owns it next need not wait for the end of a lease.
+/// Releases the lease, so that the next owner need not wait for its end.
 async fn leave(target: &dyn Movable) {
     let_go(target).await;
     if tokio::time::timeout(LEAVES_WITHIN, target.close()).await.is_err() {
@@ -309,7 +323,7 @@ mod tests {
         assert_eq!(to_the_end(writing(WRITES_ON_WITHIN - second), &stop).await, Ok(()));
         let late = to_the_end(writing(WRITES_ON_WITHIN + second), &stop).await.unwrap_err();
         assert!(late.contains("300 s later the register was not whole"), "{late}");
-        // Nobody asks it to stop: it takes as long as it takes.
+        // Without a stop there is no time limit.
         assert_eq!(to_the_end(writing(10 * WRITES_ON_WITHIN), &CancellationToken::new()).await, Ok(()));
     }
 }

@@ -1,16 +1,17 @@
-//! Whether the other nodes reach the one that owns the register, and a better owner where they do not (R-13).
+//! Detects that the other nodes cannot reach the owner of the register, and finds a better owner (R-13).
 //!
 //! ```text
 //! follower    no way to the owner for long ──▶ tries the ways to all others ──▶ says in its card which it reaches
 //! owner       most others say so, and reach one of them better ──▶ still so after a while ──▶ gives the register to that one
 //! ```
 //!
-//! The owner compares: how many nodes reach it, and how many would reach the other one, itself included. Only a node that
-//! more of them reach is a better owner, so that the register does not go to and fro where all ways are cut. Where the owner reaches
-//! that node it hands the register over in order, and nobody is put off; else it lets go of it, and stays off for two leases
-//! while the others contend. None of this is needed for safety: tokens decide who may write, as always.
+//! The owner compares how many nodes reach it with how many would reach each of the others, counting itself. Only a node
+//! that more of them reach is a better owner; otherwise the register would go to and fro when all ways are cut. If the owner
+//! reaches that node it hands the register over in order, and no request is refused. If not, it lets go of the register, and
+//! stays off for two leases while the others contend. None of this is needed for safety: tokens decide who may write, as
+//! always.
 //!
-//! Neighbours: `keeper` asks here; `handover` does the rest; `store::Apart` is what the cards carry.
+//! Neighbours: `keeper` calls this; `handover` does the rest; `store::Apart` is what the cards carry.
 //!
 //! Review notes: can two nodes give the register to each other for ever?
 
@@ -31,19 +32,19 @@ use crate::server::cluster::Node;
 use crate::server::role::Role;
 use crate::store::Apart;
 
-/// Since when something is so, and the ways that are kept to look at it.
+/// How long a condition has held, and the links that are kept open to examine it.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     since_ms: Option<u64>,
-    /// To these processes.
+    /// By the process each leads to.
     pub(super) ways: Vec<(u128, Arc<Link>)>,
 }
 
 impl Reach {
-    /// Is it so for longer than that?
+    /// Whether the condition has held for more than `longer_ms`.
     fn lasts(&mut self, is_so: bool, now_ms: u64, longer_ms: u64) -> bool {
         if !is_so {
-            // The ways stay: they take a while to be there, and until they are it cannot be so.
+            // The links stay: connecting takes a while, and the condition cannot hold before they are connected.
             self.since_ms = None;
             return false;
         }
@@ -51,7 +52,7 @@ impl Reach {
     }
 }
 
-/// Which node that does not reach the owner is reached by more nodes than the owner is: by its name.
+/// The name of a node that cannot reach the owner, and that more nodes reach than reach the owner.
 fn better_than(owner: (&str, u128), seen: &[Node], reached: &[u128]) -> Option<String> {
     let lives = |node: &&Node| node.is_reachable_beside(owner.0) && node.age_ms <= NODE_LEASE_MS;
     let others: Vec<&Node> = seen.iter().filter(lives).collect();
@@ -66,13 +67,14 @@ fn better_than(owner: (&str, u128), seen: &[Node], reached: &[u128]) -> Option<S
         apart.iter().filter(by).count() + usize::from(reached.contains(&other.process))
     };
     let candidates = apart.iter().filter(|node| !node.draining).map(|node| (reach(node), node));
-    // Of those that are reached alike the owner takes one that it reaches itself.
+    // Among equals the owner prefers one that it reaches itself.
     let (most, best) = candidates.max_by_key(|(reach, node)| (*reach, reached.contains(&node.process)))?;
     (most > reach_owner).then(|| best.name.clone())
 }
 
 impl Keeper {
-    /// Tells the others, from the next time they see it, that it has had no way to the owner for long; or no more so.
+    /// Publishes in this node's card that it has had no way to the owner for long, or withdraws that. The others see it when
+    /// they next read the cards.
     pub(super) fn tell_reach(&mut self) {
         let role = self.server.seat.role();
         let (nodes, now_ms) = (self.server.nodes.all(), self.server.clock.lease_ms());
@@ -91,13 +93,13 @@ impl Keeper {
             Apart { owner, reaches: self.reached() }
         });
         if self.card.apart != apart {
-            tracing::warn!(?apart, "whether this node has a way to the owner of the register changed");
+            tracing::warn!(?apart, "whether this node can reach the owner of the register has changed");
             self.card.apart = apart;
             self.store.introduce(self.card.clone());
         }
     }
 
-    /// The node that is to own the register in place of this one.
+    /// The node that should own the register in place of this one.
     pub(super) fn better(&mut self) -> Option<String> {
         let (nodes, now_ms) = (self.server.nodes.all(), self.server.clock.lease_ms());
         if nodes.iter().all(|node| node.apart.is_none()) {
@@ -111,7 +113,7 @@ impl Keeper {
         better.filter(|_| lasts)
     }
 
-    /// Begins to connect to these nodes, if it has not yet.
+    /// Starts to connect to these nodes, unless a link exists already.
     pub(super) fn find_ways(&mut self, is_one: impl Fn(&Node) -> bool) {
         let Some(peers) = &self.peers else { return };
         let nodes = self.server.nodes.all();
@@ -127,15 +129,15 @@ impl Keeper {
         reached
     }
 
-    /// Gives the register to `successor`, which most other nodes reach and this one not; or lets go of it.
+    /// Gives the register to `successor`, which most other nodes reach and this one cannot be reached by; or lets go of it.
     pub(super) async fn give_away(&mut self, shared: &Arc<Shared>, successor: &str) {
-        tracing::warn!(successor, "most other nodes have no way to this one: it hands the register over");
+        tracing::warn!(successor, "most other nodes cannot reach this one: it hands over the register");
         self.reach = Reach::default();
         match self.hand_over(shared, Some(successor)).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(Unhanded::Barred(fault)) => {
-                return tracing::warn!(problem = fault.problem(), "it keeps the register all the same");
+                return tracing::warn!(problem = fault.problem(), "it keeps the register nevertheless");
             }
             Err(Unhanded::Kept(fault)) => tracing::info!(problem = fault.problem(), "it lets go of it"),
             Err(Unhanded::Orphaned(fault)) => {
@@ -149,10 +151,10 @@ impl Keeper {
             shared.quiet().await;
         };
         if timeout(Duration::from_millis(HANDOVER_QUIET_MS), quiet).await.is_err() {
-            tracing::warn!("it lets go of it with requests under way");
+            tracing::warn!("it releases the register with requests under way");
         }
         self.server.metrics.owner.set(0);
-        shared.retire("most other nodes have no way to this one");
+        shared.retire("most other nodes cannot reach this one");
         self.tenure = None;
         self.stay_off();
         let_go(&*self.store).await;
@@ -163,7 +165,7 @@ impl Keeper {
 mod tests {
     use super::*;
 
-    /// Node `n` is process `n`; who is apart names the owner, 1, and whom it reaches.
+    /// Node `n` is process `n`. A node with `reaches` is apart from the owner, 1, and reaches these.
     fn node(process: u128, reaches: Option<&[u128]>) -> Node {
         let apart = reaches.map(|reaches| Apart { owner: 1, reaches: reaches.to_vec() });
         let (version, address) = (String::new(), String::new());
@@ -181,13 +183,13 @@ mod tests {
         let seen = [node(1, None), node(2, Some(&[3])), node(3, Some(&[2]))];
         assert!(better(&seen, &[]).is_some());
         assert_eq!(better(&seen, &[2]).as_deref(), Some("2"), "one that it reaches itself");
-        // One way of two.
+        // Two nodes: there is no way to the owner, and one to the other.
         assert_eq!(better(&[node(1, None), node(2, Some(&[]))], &[2]).as_deref(), Some("2"));
     }
 
     #[test]
     fn where_no_other_node_is_reached_better_the_owner_stays() {
-        // Nobody reaches anybody: it would be no better elsewhere, and come back.
+        // Nobody reaches anybody: the register would be no better off elsewhere, and would come back.
         assert_eq!(better(&[node(1, None), node(2, Some(&[]))], &[]), None);
         assert_eq!(better(&[node(1, None), node(2, Some(&[])), node(3, Some(&[]))], &[]), None);
         // Half of the others is not most of them.

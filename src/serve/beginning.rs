@@ -1,6 +1,7 @@
-//! How a node begins: the others learn that it is there, and it finds its first role.
+//! How a node starts: it tells the others that it is there, and finds its first role.
 //!
-//! Ready is a node that owns the register, or has a way to the one that does; who finds neither in time says why, and ends.
+//! A node is ready if it owns the register, or has a way to the node that does. A node that finds neither in time says why,
+//! and ends.
 
 use std::sync::Arc;
 
@@ -14,9 +15,9 @@ use crate::peer::link::LinkState;
 use crate::server::role::Role;
 use crate::store::{StoreError, StoreHealth, chain};
 
-/// How long a node that starts looks for a way to the owner, or waits for replicas of the store.
+/// How long a node that starts tries to reach the owner, or waits for replicas of the store.
 const FIRST_WAY_MS: u64 = 3 * NODE_LEASE_MS;
-/// After so long nobody remembers a node that was killed: the next one may have its name.
+/// A node that was killed is forgotten after this time, and the next one may use its name.
 const FORGOTTEN_AFTER_MS: u64 = NODE_LEASE_MS + 2_000;
 
 impl Keeper {
@@ -28,7 +29,7 @@ impl Keeper {
         self.appear().await?;
         let found = self.first_role().await;
         if found.is_err() {
-            // The next start under its name need not wait until nobody remembers this one.
+            // Lets the next start under this name begin at once.
             self.end().await;
         }
         found
@@ -53,12 +54,12 @@ impl Keeper {
                     None if matches!(&*self.server.seat.role(), Role::Follower { .. }) => None,
                     None => Some(CannotBegin::Now(match self.server.nodes.trouble() {
                         Some(why) => why.to_string(),
-                        None => "the process before this one owns the register still".to_owned(),
+                        None => "the process before this one still owns the register".to_owned(),
                     })),
                 },
-                // Who it was is known at the next attempt.
-                Err(CannotOwn::Overtaken(problem)) => Some(CannotBegin::Now(problem)),
-                // Redis is there, and its replicas are not yet: one that has just come answers some seconds later.
+                // The next attempt knows who it was.
+                Err(CannotOwn::Overtaken(problem) | CannotOwn::NotFirst(problem)) => Some(CannotBegin::Now(problem)),
+                // Redis answers, but its replicas do not yet: one that has just come answers some seconds later.
                 Err(CannotOwn::Unreachable(problem)) if self.store.health() == StoreHealth::Hindered => {
                     Some(CannotBegin::Now(problem))
                 }
@@ -75,7 +76,8 @@ impl Keeper {
                 continue;
             }
             let Role::Follower { link, .. } = &*self.server.seat.role() else { return Ok(()) };
-            // Ready is a node that can answer. An owner that is not reached may be dead, and is followed by another one.
+            // A node is ready only if it can answer. An owner that cannot be reached may be dead; then another one takes
+            // over.
             if link.connected(contends_in(self.drawn())).await {
                 return Ok(());
             }
@@ -87,15 +89,15 @@ impl Keeper {
                 return Err(CannotBegin::Now(match &*state.borrow() {
                     LinkState::Connecting(Some(problem)) => problem.clone(),
                     LinkState::Connecting(None) | LinkState::Connected(_) => {
-                        "the node that owns the register is not reached".to_owned()
+                        "the node that owns the register cannot be reached".to_owned()
                     }
                 }));
             }
         }
     }
 
-    /// Tells the others that this node is here. A process of its name that was seen a moment ago may be the one before
-    /// this one, which crashed: then it is not seen again.
+    /// Tells the others that this node is here. A process of the same name that was seen a moment ago may be this node's
+    /// predecessor, which crashed: in that case it is not seen again.
     async fn appear(&self) -> Result<(), CannotBegin> {
         let begun = self.server.clock.lease_ms();
         loop {
@@ -107,8 +109,8 @@ impl Keeper {
                     }
                     tracing::warn!(error = chain(&error), "waiting: it may be the one before this, which crashed");
                 }
-                // In a moment it is known. A process that ended meanwhile, and was started again, would begin to wait anew, and
-                // keep the register for whoever it waits for all the while.
+                // Waits, because it may be known in a moment. A process that ended and was started again would start its
+                // wait anew, and keep the register from the node that it waits for.
                 Err(error)
                     if self.store.health() == StoreHealth::Hindered
                         && self.server.clock.lease_ms().saturating_sub(begun) <= FIRST_WAY_MS =>

@@ -1,17 +1,18 @@
 //! Why a server cannot start, and what to do about it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::company::Unrelated;
+use super::occupant::Occupant;
 use super::opening::left_by_others;
-use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW};
-use crate::cli::failure::Failure;
+use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW, Unserved};
 use crate::config::StoreKind;
 use crate::store::StoreError;
 use crate::store::redis::{WayRefusal, may_know};
 
-/// What stands in the way of a start.
+/// Why a start failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct CannotStart {
@@ -19,36 +20,37 @@ pub struct CannotStart {
     pub problem: String,
     /// What to do: a sentence without full stop that names a command, a flag or a setting.
     pub hint: String,
-    /// It may pass without anybody doing anything here: what is not reached now may be in a moment.
+    /// Whether it may pass without anybody acting here: what cannot be reached now may be reachable in a moment.
     pub may_pass: bool,
 }
 
 /// Why the keeper of a register cannot begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CannotBegin {
-    /// The store, or the node that owns the register, is not reached now.
+    /// The store, or the node that owns the register, cannot be reached now.
     Now(String),
-    /// The store has no room for the record that this node begins.
+    /// The store has no room for the first record that this node writes.
     NoRoom(String),
-    /// The store takes no more for another reason than room: its disk, or the machine, refuses it.
+    /// The store refuses writes for a reason other than room: the disk or the machine refuses them.
     NotContinued(String),
-    /// Another node of this one's name is there.
+    /// Another node uses the name of this one.
     NameTaken(String),
     /// Somebody must look.
     AsItIs(String),
-    /// A node that is there cannot be asked by this one, or not this one by it.
+    /// This node cannot talk to a node that is there, for lack of a common secret.
     Unrelated(Unrelated),
 }
 
-/// Is it over, perhaps, without anybody doing anything here? A server may come, and a disk that failed, which the kernel mounts
-/// read-only then, is mounted again; a right that is missing nobody gives by himself.
+/// Whether it may pass without anybody acting here. A server may come back, and a failed disk, which the kernel mounts
+/// read-only, may be mounted again; a missing permission does not appear by itself.
 fn may_pass(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { source, .. } if source.kind() != io::ErrorKind::PermissionDenied)
 }
 
-/// What to do about a file system that takes nothing.
+/// What to do about a read-only file system.
 ///
-/// A supervisor starts the server again every few seconds: one that comes between the unmount and the mount finds an empty directory.
+/// A supervisor starts the server again every few seconds: a start between the unmount and the mount would find an empty
+/// directory.
 pub(super) const READ_ONLY_HINT: &str = "its file system is mounted read-only (`mount`), perhaps by the kernel, because the disk \
                                          failed (`dmesg`): stop the server first (`systemctl stop allod`), or a start while the \
                                          disk is not mounted begins an empty register in its place; then see to the disk, mount \
@@ -67,40 +69,53 @@ impl CannotStart {
         Self { problem: problem.into(), hint: hint.into(), may_pass: false }
     }
 
-    /// The machine gave no thread, socket or the like.
+    /// The machine has no thread, socket or the like to give.
     pub(super) fn of_machine(problem: String) -> Self {
         Self::new(problem, "the machine has too little of something; see `ulimit -a`, and the setting `server.threads`")
     }
 
-    /// A file of settings that is not there or cannot be read.
+    /// The configuration file does not exist or cannot be read.
     pub(super) fn no_configuration(problem: String) -> Self {
-        Self::new(problem, "name a file that is there by `--config FILE`, or none: every key has a default")
+        Self::new(problem, "name an existing file with `--config FILE`, or none: every key has a default")
     }
 
-    /// Settings that are wrong, one a line.
+    /// Settings are wrong, one a line.
     pub(super) fn configuration(problem: &str) -> Self {
         let hint = "config/server.toml explains every key; `allod check-config FILE` checks a file";
         Self::new(problem.replace('\n', "\n  "), hint)
     }
 
-    /// The ports: which setting, and how to choose another.
-    pub(super) fn port(problem: String, key: &str, error: Option<&io::Error>) -> Self {
+    /// A port cannot be used: names the setting, who has the port, and how to choose another one.
+    pub(super) fn port(problem: String, key: &str, taken: Option<SocketAddr>) -> Self {
         let flag = match key {
             "server.listen" => "--listen",
             "cluster.listen" => "--cluster-listen",
             _ => "--http",
         };
-        let who = match error.map(io::Error::kind) {
-            Some(io::ErrorKind::AddrInUse) => "another process listens there, perhaps another server; ",
-            _ => "",
+        let other = format!("choose another port with `{flag} ADDR`; `{flag} 127.0.0.1:0` takes a free one");
+        let Some(address) = taken else { return Self::new(problem, other) };
+        let problem = match Occupant::of(address) {
+            Some(occupant) => format!("{problem}: {}", occupant.words()),
+            None => format!("{problem}: another process has that port"),
         };
-        Self::new(
-            problem,
-            format!("{who}choose another port with `{flag} ADDR`; `{flag} 127.0.0.1:0` takes a free one"),
-        )
+        let asks = match key {
+            "server.listen" => format!("allod --server {address} server info"),
+            "server.http_listen" => format!("curl http://{address}/readyz"),
+            _ => {
+                return Self::new(
+                    problem,
+                    format!("where that is another node, this one needs a port of its own: {other}"),
+                );
+            }
+        };
+        let hint = format!(
+            "if that is the server that you mean, it runs already (`{asks}` asks it); for a second one name a directory of its own, \
+             too (`--data DIR`), and {other}"
+        );
+        Self::new(problem, hint)
     }
 
-    /// The store does not open.
+    /// The store cannot be opened.
     pub(super) fn store(problem: String, error: &StoreError, store: StoreKind) -> Self {
         if let StoreError::Io { source, .. } = error
             && let Some(refusal) = of_way(source)
@@ -108,53 +123,54 @@ impl CannotStart {
             return Self { may_pass: may_pass(error), ..Self::new(problem, refusal.hint()) };
         }
         let hint = match error {
-            // What is refused there says itself what to do.
+            // These errors already say what to do.
             StoreError::Foreign(_) | StoreError::Damaged(_) | StoreError::Invalid(_) if store == StoreKind::Redis => {
                 "nothing was changed there; `store.redis` (`--redis URL`) and `store.prefix` (in config/server.toml, or as \
                  ALLOD_STORE__PREFIX) say which register it is"
             }
             StoreError::Locked(_) => {
-                "stop the server that has it open, then start this one; a server beside it has a directory, and a register or a \
-                 node's part of one, of its own (`--data DIR`, `store.directory`)"
+                "stop the server that has it open, then start this one; to run a second server, give it a directory of its own \
+                 (`--data DIR`, `store.directory`)"
             }
             StoreError::Io { source, .. } if store == StoreKind::Redis && is_of_place(source) => {
-                "see who may write in `store.directory`, or choose another one with `--data DIR`: each node keeps there what it knows \
-                 of its register"
+                "check who may write to `store.directory`, or choose another one with `--data DIR`: each node keeps there what it knows about its register"
             }
             StoreError::Io { .. } if store == StoreKind::Redis && !may_pass(error) => {
-                "name the right user, password and database by `--redis URL` (`store.redis`), and give that user his rights \
-                 (deploy/README.md has the whole line, under \"Redis\")"
+                "name the right user, password and database by `--redis URL` (`store.redis`), and give that user the rights it \
+                 needs (deploy/README.md has the whole line, under \"Redis\")"
             }
             StoreError::Io { source, .. }
                 if store == StoreKind::Redis && source.kind() == io::ErrorKind::ResourceBusy =>
             {
-                "nothing is amiss here: it goes on by itself when the slot has come to rest (deploy/README.md, under \"On a Redis Cluster\")"
+                "nothing is wrong here: it resumes by itself when the slot has come to rest (deploy/README.md, under \"On a \
+                 Redis Cluster\")"
             }
             _ if store == StoreKind::Redis => {
-                "see that Redis runs and lets this server in, or name another by `--redis URL` (`store.redis`)"
+                "make sure that Redis runs and lets this server in, or name another one with `--redis URL` (`store.redis`)"
             }
             StoreError::Foreign(_) => {
                 "nothing was changed there; `store.directory` (`--data DIR`) says which register it is"
             }
             StoreError::HistoryDamaged(_) => {
-                "`allod serve --give-up-history`, once, starts it without that history: no state is lost, as it would be with a backup"
+                "`allod serve --give-up-history`, once, starts it without that history: no state is lost, whereas a backup \
+                 would lose some"
             }
             StoreError::SnapshotDamaged(_) => {
-                "`allod serve --give-up-snapshot`, once, starts it from the log: no state is lost, as it would be with a backup"
+                "`allod serve --give-up-snapshot`, once, starts it from the log: no state is lost, whereas a backup would lose some"
             }
-            StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed here",
+            StoreError::Damaged(_) => "`allod restore` makes a register from a backup; nothing was changed",
             StoreError::Full => "make room on that disk, then start it again",
             _ => {
-                "choose another directory with `--data DIR` (`store.directory`), or see who may write to this one (a unit: where \
-                 `ReadWritePaths=` says)"
+                "choose another directory with `--data DIR` (`store.directory`), or check who may write to this one (for a \
+                 unit, `ReadWritePaths=`)"
             }
         };
         Self { may_pass: store == StoreKind::Redis && may_pass(error), ..Self::new(problem, hint) }
     }
 
-    /// The store in Redis does not open, of a node that keeps what it knows of the register in this directory. What a disk refuses
-    /// there is no reason to take another one: a node that starts without that takes an older copy for the register, and
-    /// gives back nothing of what it acknowledged.
+    /// The store in Redis cannot be opened; `directory` is where this node keeps what it knows of the register. If its disk
+    /// refuses something, the hint does not name another directory: a node that starts without that knowledge takes an older
+    /// copy for the register, and gives back nothing of what it acknowledged.
     pub(super) fn of_node(problem: String, error: &StoreError, directory: &Path) -> Self {
         match error {
             StoreError::Io { source, .. } if is_of_machine(source) && (!is_of_place(source) || may_know(directory)) => {
@@ -164,8 +180,8 @@ impl CannotStart {
         }
     }
 
-    /// The disk, or the machine, refuses something of a register that is there, or may be. Another directory would be a register
-    /// without anything in it, in which every address is free: none is named.
+    /// The disk or the machine refuses something of a register that exists, or may exist. The hint names no other directory:
+    /// that would be an empty register, in which every address is free.
     pub(super) fn files(problem: String, error: &StoreError, directory: &Path) -> Self {
         let may_pass = may_pass(error);
         let left = if may_pass { None } else { left_by_others(directory) };
@@ -178,26 +194,26 @@ impl CannotStart {
         } else if may_pass {
             "look at `df` (room), the kernel's log (`journalctl -k`: the disk) and `ulimit -n` (open files), then start it again"
         } else {
-            "see who may read and write there, `ls -la` as the user of the server; then start it again"
+            "check who may read and write there (`ls -la` as the user of the server), then start it again"
         };
         Self { may_pass, ..Self::new(problem, hint) }
     }
 
-    /// Another process has the register that is there: a copy of it is made, which ends, or a server has it. No other directory is
-    /// named: in another register every address is free.
+    /// Another process uses the register: it is being copied, which ends, or a server has it. The hint names no other
+    /// directory: in another register every address is free.
     pub(super) fn in_use(problem: String) -> Self {
-        let hint = "if that is a copy (`allod backup`, `allod restore`) or a server that is stopped, start this one again when it has \
-                    ended, as its supervisor does; of two servers on one register stop one";
+        let hint = "if that is a copy (`allod backup`, `allod restore`) or a server that is stopping, start this one again when \
+         it has ended, as a supervisor does; if two servers share one register, stop one of them";
         Self { may_pass: true, ..Self::new(problem, hint) }
     }
 
-    /// A shard that was opened but does not load.
+    /// A shard was opened but cannot be loaded.
     pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
         let problem = match cannot {
             CannotBegin::AsItIs(problem) => problem,
             CannotBegin::NameTaken(problem) => {
-                let hint = "`allod cluster nodes` shows where the other one is: start this one with `--node NAME` (by default each has the \
-                            name of its machine), or stop one of the two; nothing was changed in Redis";
+                let hint = "`allod cluster nodes` shows where the other one is: start this one with another `--node NAME` (the \
+                 default is the name of the machine), or stop one of the two; nothing was changed in Redis";
                 return Self::new(problem, hint);
             }
             CannotBegin::Unrelated(Unrelated { problem, may_pass }) => {
@@ -207,11 +223,11 @@ impl CannotStart {
                 return Self { may_pass, ..Self::new(problem, hint) };
             }
             CannotBegin::Now(problem) if store == StoreKind::Redis => {
-                let hint = "see that Redis and the other nodes run and let this one in, and start it again";
+                let hint = "make sure that Redis and the other nodes run and let this one in, then start it again";
                 return Self { may_pass: true, ..Self::new(problem, hint) };
             }
             CannotBegin::Now(problem) => {
-                let hint = "see what the kernel's log says of that disk, and who may read and write in `store.directory` \
+                let hint = "see what the kernel's log says about that disk, and who may read and write in `store.directory` \
                             (`--data DIR`)";
                 return Self { may_pass: true, ..Self::new(problem, hint) };
             }
@@ -231,23 +247,24 @@ impl CannotStart {
             }
         };
         let hint = match store {
-            StoreKind::Embedded => "`allod restore` makes a register from a backup; nothing was changed here",
+            StoreKind::Embedded => "`allod restore` makes a register from a backup; nothing was changed",
             StoreKind::Redis => {
-                "nothing was changed in Redis but who owns the shards; deploy/README.md has what to do, under Redis"
+                "nothing was changed in Redis except the owner of the shards; deploy/README.md says what to do, under \"Redis\""
             }
             StoreKind::Memory => "report this, with the output of `allod --version`",
         };
         Self::new(problem, hint)
     }
 
-    /// Says so, as a command that fails. Answers the exit code, by which a supervisor knows whether to try again.
-    pub(super) fn end(self) -> u8 {
-        Failure::new("start the server", self.problem, self.hint).print();
-        if self.may_pass { EXIT_CANNOT_START_NOW } else { EXIT_CANNOT_START }
+    /// How the process ends: the exit code tells a supervisor whether to try again.
+    pub(super) fn end(self) -> Unserved {
+        let exit = if self.may_pass { EXIT_CANNOT_START_NOW } else { EXIT_CANNOT_START };
+        Unserved { asked: "start the server", problem: self.problem, hint: self.hint, exit }
     }
 }
 
-/// Did the machine refuse it? What Redis refuses is no error of the machine's, and a connection fails otherwise.
+/// Whether the machine refused it. A refusal by Redis carries no error of the operating system, and a failed connection has
+/// other kinds.
 fn is_of_machine(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     let of_connection = matches!(
@@ -266,7 +283,7 @@ fn is_of_machine(error: &io::Error) -> bool {
     error.raw_os_error().is_some() && !of_connection
 }
 
-/// Would the same be taken elsewhere? What a disk cannot read, or a process not open, is no matter of the place.
+/// Whether another directory would help. A disk that cannot read, or a process out of descriptors, fails anywhere.
 fn is_of_place(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let of_place =
@@ -274,7 +291,7 @@ fn is_of_place(error: &io::Error) -> bool {
     error.raw_os_error().is_some() && of_place
 }
 
-/// Why no connection comes up, where that is known: for TLS, or because the URL is another one than it should be.
+/// Why no connection comes up, if that is known: for TLS, or because the URL is wrong.
 fn of_way(error: &io::Error) -> Option<&WayRefusal> {
     error.get_ref()?.downcast_ref()
 }
@@ -311,7 +328,7 @@ mod tests {
         for error in [io(io::Error::other("NOPERM")), of_machine(Errno::CONNREFUSED), of_machine(Errno::TIMEDOUT)] {
             assert!(hint(&error).contains("--redis URL"), "{error:?}: {}", hint(&error));
         }
-        // So the store says that a slot is moved.
+        // This is how the store reports that a slot is being moved.
         let moves = io(io::Error::new(io::ErrorKind::ResourceBusy, "slot 1 is being moved"));
         assert!(hint(&moves).contains("when the slot has come to rest"), "{}", hint(&moves));
     }
@@ -346,7 +363,7 @@ mod tests {
             (Errno::ACCESS, "who may read and write", false),
             (Errno::ROFS, "`dmesg`", true),
             (Errno::ROFS, "`ReadWritePaths=`", true),
-            // Between the unmount and the mount each start that is tried begins an empty register.
+            // Each start between the unmount and the mount begins an empty register.
             (Errno::ROFS, "stop the server first (`systemctl stop allod`)", true),
         ] {
             let CannotStart { hint, may_pass: passes, .. } =

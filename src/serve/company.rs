@@ -1,17 +1,18 @@
-//! Whether this node may share the register with the nodes that are there: either all have the cluster's secret, or there
-//! is one node.
+//! Decides whether this node may share the register with the nodes that are there: either all have the cluster's secret, or
+//! there is only one node.
 //!
-//! A node without it cannot be asked by others, so that one that took the register would serve nobody but its own clients.
-//! It is not ready beside others and never waits for its turn: it does not start, and ends where others that have the secret
-//! came while it stood still. Alone on its store it serves as ever.
+//! A node without the secret cannot be asked by others, so if it took the register it would serve nobody but its own
+//! clients. It does not start beside others and never waits for its turn; and it ends if others that have the secret came
+//! while it stood still. Alone on its store it serves as ever.
 //!
-//! **Another secret.** Two nodes whose secrets differ refuse each other, and which of them is wrong no secret tells. It is the one
-//! that comes: a node that starts has never been of this register, and one that is there and *ready* has been its owner or was
-//! taken by it (only then its card says where clients reach it). So a node that starts asks the owner, and all that are ready,
-//! before it contends: it ends where the owner has another secret, or where one that is ready has and none takes it. It would
-//! win the register at a failover, and nobody could ask it. A node that only starts itself stands in nobody's way, so two that start
-//! side by side do not keep each other out for ever: whoever has the register first is right. Nor does one that is
-//! ready end: it waits, and takes the register when the other one is gone, however that came to have it.
+//! **Another secret.** Two nodes whose secrets differ refuse each other, and no secret tells which of them is wrong. The
+//! newcomer is taken to be: a node that starts has never been part of this register, whereas a node that is there and
+//! *ready* has owned it or was accepted by its owner (only then does its card say where clients reach it). So before a node
+//! that starts contends, it asks the owner and all nodes that are ready. It ends if the owner has another secret, or if a
+//! ready node has another one and none has the same: otherwise it would win the register at a failover, and nobody could ask
+//! it. A node that is only starting stands in nobody's way, so two that start side by side do not keep each other out for
+//! ever: the first to own the register is right. A node that is ready does not end either: it waits, and takes the register
+//! when the other one is gone, however that one came to have it.
 //!
 //! Review notes: is a node without the secret, or with another one, refused before it contends?
 
@@ -24,7 +25,7 @@ use crate::limits::NODE_LEASE_MS;
 use crate::server::cluster::Node;
 use crate::server::role::Role;
 
-/// How long a node that starts waits until those that are ready have said whether their secret is its own. One that is gone says
+/// How long a node that starts waits for the ready nodes to say whether their secret is the same. One that is gone says
 /// nothing.
 const SAID_WITHIN: Duration = Duration::from_millis(500);
 
@@ -33,7 +34,7 @@ const SAID_WITHIN: Duration = Duration::from_millis(500);
 pub struct Unrelated {
     /// A sentence that names both.
     pub(super) problem: String,
-    /// It may be over without anybody doing anything to this node.
+    /// Whether it may pass without anybody changing this node.
     pub(super) may_pass: bool,
 }
 
@@ -43,7 +44,7 @@ impl From<Unrelated> for CannotBegin {
     }
 }
 
-/// Of node `own`, which has no secret: the one that was seen within a lease and has it stands in its way.
+/// For node `own`, which has no secret: a node that has one and was seen within a lease stands in its way.
 fn beside(own: &str, seen: &[Node]) -> Option<Unrelated> {
     let has_secret = |node: &&Node| node.is_reachable_beside(own) && node.age_ms <= NODE_LEASE_MS;
     let node = seen.iter().find(has_secret)?;
@@ -52,22 +53,21 @@ fn beside(own: &str, seen: &[Node]) -> Option<Unrelated> {
 
 fn without(own: &str, other: &str, does: &str) -> Unrelated {
     let problem = format!(
-        "node `{other}`, which has a secret of its cluster, {does} this register, and node `{own}` has none, so neither could \
-         ask the other"
+        "node `{other}`, which has a cluster secret, {does} this register, but node `{own}` has none, so the two could not talk to each other"
     );
     Unrelated { problem, may_pass: false }
 }
 
-/// What a node that is ready says of the secret of this one.
+/// What a ready node says about the secret of this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     Same,
     Another,
-    /// It is not reached.
+    /// It cannot be reached.
     None,
 }
 
-/// Of node `own`, which starts: the one that is ready and has another secret, where none has the same.
+/// For node `own`, which starts: a ready node has another secret, and none has the same.
 fn outside(own: &str, said: &[(&str, Word)]) -> Option<Unrelated> {
     if said.iter().any(|(_, word)| *word == Word::Same) {
         return None;
@@ -78,13 +78,12 @@ fn outside(own: &str, said: &[(&str, Word)]) -> Option<Unrelated> {
 
 fn differs(own: &str, other: &str, does: &str) -> Unrelated {
     let problem = format!(
-        "node `{other}`, which {does} this register, has another cluster secret than node `{own}` (`--cluster-secret-file`), so \
-         neither could ask the other"
+        "node `{other}`, which {does} this register, has a different cluster secret than node `{own}` (`--cluster-secret-file`), so the two could not talk to each other"
     );
     Unrelated { problem, may_pass: false }
 }
 
-/// The owner of the register is another node, reached by others at `address`: may node `own` follow it?
+/// Another node owns the register, and others reach it at `address`: whether node `own` may not follow it, and why.
 fn under(own: &str, has_secret: bool, owner: &str, address: &str) -> Option<Unrelated> {
     let (problem, may_pass) = match (has_secret, address.is_empty()) {
         _ if own == owner => return None,
@@ -97,16 +96,16 @@ fn under(own: &str, has_secret: bool, owner: &str, address: &str) -> Option<Unre
             (format!("node `{owner}` owns this register, and neither it nor node `{own}` has a secret"), true)
         }
     };
-    Some(Unrelated { problem: problem + ", so neither could ask the other", may_pass })
+    Some(Unrelated { problem: problem + ", so the two could not talk to each other", may_pass })
 }
 
 impl Keeper {
-    /// Has it a secret, or a register for itself?
+    /// Whether it has a secret, or a register for itself.
     fn needs_no_secret(&self) -> bool {
         self.peers.is_some() || self.store.info().ownership_is_standing
     }
 
-    /// What stands against owning the register beside the nodes that were seen last.
+    /// What forbids owning the register beside the nodes that were seen last.
     pub(super) fn stranger(&self) -> Option<Unrelated> {
         let is_old = self.server.nodes.age().as_millis() as u64 > NODE_LEASE_MS;
         if self.needs_no_secret() || is_old {
@@ -115,7 +114,7 @@ impl Keeper {
         beside(&self.server.node, &self.server.nodes.all())
     }
 
-    /// As [`Keeper::stranger`], of the secret of this node, which starts: those that are ready are asked.
+    /// Like [`Keeper::stranger`], but about the secret of this node while it starts: it asks the ready nodes.
     pub(super) async fn outsider(&mut self) -> Option<Unrelated> {
         self.find_ways(|node| !node.address.is_empty() && node.age_ms <= NODE_LEASE_MS);
         let ways = &self.reach.ways;
@@ -124,7 +123,7 @@ impl Keeper {
                 way.tried().await;
             }
         };
-        // What is not known by then stands in nobody's way.
+        // A node that has not answered by then stands in nobody's way.
         let _ = tokio::time::timeout(SAID_WITHIN, tried).await;
         let nodes = self.server.nodes.all();
         let said = ways.iter().filter_map(|(process, way)| {
@@ -139,7 +138,7 @@ impl Keeper {
         outside(&self.server.node, &said.collect::<Vec<_>>())
     }
 
-    /// What stands against following the owner of the register, of this node, which starts.
+    /// Whether the owner's secret forbids this node, which starts, to follow it.
     pub(super) fn refused_by_owner(&self) -> Option<Unrelated> {
         match &*self.server.seat.role() {
             Role::Follower { owner, link, .. } if link.differs_in_secret() => {
@@ -149,7 +148,7 @@ impl Keeper {
         }
     }
 
-    /// What stands against following the node that owns the register.
+    /// What forbids following the node that owns the register.
     pub(super) fn stranger_to(&self, cannot: &CannotOwn) -> Option<Unrelated> {
         let CannotOwn::Held { owner, address, .. } = cannot else { return None };
         under(&self.server.node, self.peers.is_some(), owner, address)
@@ -172,7 +171,7 @@ mod tests {
         let unrelated = beside("b", &seen).unwrap();
         assert!(unrelated.problem.contains("`a`") && unrelated.problem.contains("`b`"), "{unrelated:?}");
         assert!(!unrelated.may_pass);
-        // Itself, one that is gone, and one that is as it is.
+        // The node itself, no other node, and one that has no secret either.
         assert_eq!(beside("a", &seen), None);
         assert_eq!(beside("b", &[]), None);
         assert_eq!(beside("d", &[node("b", "", 0)]), None);
@@ -183,7 +182,7 @@ mod tests {
         use Word::{Another, None, Same};
         assert_eq!(outside("d", &[]), Option::None);
         assert_eq!(outside("d", &[("a", None), ("b", None)]), Option::None, "those that are gone");
-        // One that is left over from another cluster keeps nobody out.
+        // A node that is left over from another cluster keeps nobody out.
         assert_eq!(outside("d", &[("a", Another), ("b", Same)]), Option::None);
         let unrelated = outside("d", &[("a", None), ("b", Another)]).unwrap();
         assert!(unrelated.problem.contains("node `b`") && unrelated.problem.contains("secret"), "{unrelated:?}");
@@ -193,16 +192,11 @@ mod tests {
     #[test]
     fn who_owns_the_register_is_followed_where_both_have_a_secret() {
         assert_eq!(under("a", true, "b", "10.0.0.1:7402"), None);
-        // The process before this one.
+        // The owner is this node's previous process.
         assert_eq!(under("a", false, "a", ""), None);
         for (has_secret, address, says, may_pass) in [
             (true, "", "node `b` owns this register and has no secret, and node `a` has one", true),
-            (
-                false,
-                "10.0.0.1:7402",
-                "node `b`, which has a secret of its cluster, owns this register, and node `a`",
-                false,
-            ),
+            (false, "10.0.0.1:7402", "node `b`, which has a cluster secret, owns this register, but node `a`", false),
             (false, "", "neither it nor node `a` has a secret", true),
         ] {
             let unrelated = under("a", has_secret, "b", address).unwrap();

@@ -1,8 +1,9 @@
-//! When a node that does not own the register tries to: not in step with others, after them where it was replaced, and not at
-//! all while it could not begin with it.
+//! When a node that does not own the register tries to: out of step with the others, after them if it was replaced, and not
+//! at all while something bars it.
 //!
-//! What made a node late once may do so again, so that one lets others go first for two leases and some more. It looks
-//! (`draining`) who owns the register meanwhile, and takes it where nobody else does within a lease or is there at all.
+//! What made a node late once may do so again, so a node that was replaced lets others go first for two leases and some
+//! more. Meanwhile it watches who owns the register (`draining`), and takes it only if no other node is there, or none takes
+//! it within a lease.
 
 use std::time::Duration;
 
@@ -13,25 +14,25 @@ use crate::limits::NODE_LEASE_MS;
 use crate::server::Server;
 use crate::store::{Store, chain};
 
-/// How often it tries, on average.
+/// How often a node tries, on average.
 const CONTENDS_EVERY: Duration = Duration::from_millis(500);
-/// Which part of that is drawn anew each time, half of it to either side.
+/// The part of that interval that is random, half of it to either side.
 const CONTENDS_SPREAD: f64 = 0.4;
-/// For how long others go first, and how much more that may be.
+/// How long others go first, and how much longer at most, at random.
 const STAYS_OFF_MS: u64 = 2 * NODE_LEASE_MS;
 const STAYS_OFF_MORE_MS: u64 = NODE_LEASE_MS / 2;
 
-/// When a node tries again, by what it drew.
+/// The time until the next attempt, from a random number.
 pub(super) fn contends_in(drawn: u64) -> Duration {
     CONTENDS_EVERY.mul_f64(1.0 + CONTENDS_SPREAD * ((drawn % 1_000) as f64 / 1_000.0 - 0.5))
 }
 
-/// Why nobody could begin to own the register now, or who owns it meanwhile, where the store knows of something in the way. It is
-/// taken by nobody then: each take-over that comes to nothing is one more of the few that a head remembers, and by those it is told
-/// later what is on its line.
+/// Why nobody could take the register now, or who owns it meanwhile, if the store knows of something in the way. In that
+/// case nobody tries: each failed take-over uses up one of the few that a head remembers, and those tell later what is on
+/// its line.
 pub(super) async fn barred(server: &Server, store: &dyn Store) -> Option<CannotOwn> {
     store.bars_taking()?;
-    // What is in the way is looked at: nobody else may, while a node begins.
+    // Looks at the obstacle itself: nobody else may while a node begins.
     let looked = match meet(server, store).await {
         Ok(()) => store.review().await,
         met => met,
@@ -51,13 +52,13 @@ pub(super) async fn barred(server: &Server, store: &dyn Store) -> Option<CannotO
 }
 
 impl Keeper {
-    /// Something that differs from node to node and from time to time, and is the same in a schedule that is run again.
+    /// Differs from node to node and from time to time, but is the same when a schedule is run again.
     pub(super) fn drawn(&self) -> u64 {
         let seen = (self.card.name.as_str(), self.server.clock.lease_ms());
         xxhash_rust::xxh3::xxh3_64(format!("{seen:?}").as_bytes())
     }
 
-    /// From now on other nodes go first: this one was replaced, or they do not reach it.
+    /// From now on other nodes go first: this one was replaced, or they cannot reach it.
     pub(super) fn stay_off(&mut self) {
         let more_ms = self.drawn() % (STAYS_OFF_MORE_MS + 1);
         self.stays_off_ms = self.server.clock.lease_ms() + STAYS_OFF_MS + more_ms;
@@ -89,7 +90,7 @@ mod tests {
         assert!(*most - *least > Duration::from_millis(50), "{waits:?}");
     }
 
-    /// A node that was replaced just now, of a register that nobody owns; another one was seen so long ago.
+    /// A node that was just replaced, and a register that nobody owns; another node was last seen `age_ms` ago.
     fn replaced(age_ms: u64) -> (Keeper, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::new(WallTime(1_795_000_000_000), 1));
         let mut server = idle_server();
@@ -113,13 +114,13 @@ mod tests {
         (keeper, clock)
     }
 
-    /// Does it own the register when it has sought once more?
+    /// Whether it owns the register after one more attempt.
     async fn takes(keeper: &mut Keeper) -> bool {
         assert!(keeper.seek().await.is_none());
         keeper.tenure.is_some()
     }
 
-    /// No outage is longer for it.
+    /// It would only make the outage longer to wait.
     #[actix::test]
     async fn a_node_that_was_replaced_takes_the_register_at_once_where_no_other_is_there() {
         let (mut keeper, _clock) = replaced(3_001);

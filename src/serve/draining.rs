@@ -1,10 +1,10 @@
-//! What this node itself is asked: to go out of service in order, or back; and its part where others do.
+//! Orders to this node itself: to go out of service in an orderly way, or back into it; and its part when another node does.
 //!
-//! Out of service (`cluster.drain`), a node gives the register away if it has it, forwards what it is asked, and does not
-//! own the register again while another node can: it takes it from nobody who would give it, and gives away what it had to take
-//! as soon as there is one in service. It is back in service when it is told so, or starts again.
+//! Out of service (`cluster.drain`), a node hands over the register if it owns it, forwards its requests, and does not own
+//! the register again while another node can. It takes it only if no other node will, and gives away a register that it had
+//! to take as soon as another node is in service. It is back in service when it is told so, or when it restarts.
 //!
-//! Neighbours: `keeper` hands orders in; `handover` does what takes several nodes.
+//! Neighbours: `keeper` passes orders to it; `handover` does what involves several nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,11 +27,11 @@ use crate::server::cluster::Node;
 use crate::server::steward::NodeOrder;
 use crate::store::chain;
 
-/// A node that is there was seen since.
+/// A node counts as present if it was seen within this time.
 const SEEN_WITHIN_MS: u64 = 3_000;
-/// How long an owner that is out of service keeps the register when it came to nothing to give it away.
+/// How long an owner that is out of service keeps the register after a failed attempt to give it away.
 const KEEPS_FOR_MS: u64 = 60_000;
-/// How long a node that was not seen yet is looked for.
+/// How long to search for a node that was not seen yet.
 const LOOKS_FOR: Duration = Duration::from_millis(HANDOVER_TOLD_MS);
 
 fn is_in_service(node: &Node) -> bool {
@@ -39,11 +39,11 @@ fn is_in_service(node: &Node) -> bool {
 }
 
 impl Keeper {
-    /// Out of service, a node follows whoever owns the register. It owns it itself only where no other node can, or does
-    /// although it could.
+    /// Out of service, a node follows the owner of the register. It owns the register itself only if no other node can, or
+    /// if none does although it could.
     pub(super) async fn look(&mut self) -> Result<(), CannotOwn> {
         let now_ms = self.server.clock.lease_ms();
-        // Who tries to own it does so there.
+        // A node that contends reviews this on its way.
         if let Err(error) = self.store.review().await {
             tracing::debug!(error = chain(&error), "it is not known whether all that was acknowledged is there");
         }
@@ -65,10 +65,10 @@ impl Keeper {
         Err(cannot)
     }
 
-    /// Does it own the register only because no other node could, and one can now? Such a node is about to be stopped, or to be
-    /// looked at by somebody: whoever took it out of service was told that it may.
+    /// Whether this node is out of service, owns the register only because no other node could, and another one can now. It
+    /// is about to be stopped or inspected: the operator who took it out of service was told that this is safe.
     pub(super) fn may_leave(&self) -> bool {
-        // One that has told where clients reach it is ready.
+        // A node has published the address for its clients only once it is ready.
         let can = |node: &Node| {
             node.is_reachable_beside(&self.server.node) && !node.address.is_empty() && is_in_service(node)
         };
@@ -77,9 +77,9 @@ impl Keeper {
             && self.server.clock.lease_ms() >= self.keeps_until_ms
     }
 
-    /// Gives the register to a node that is in service.
+    /// Hands the register over to a node that is in service.
     pub(super) async fn leave(&mut self, shared: &Arc<Shared>) {
-        tracing::info!("this node is out of service and another one is not: it hands the register over");
+        tracing::info!("this node is out of service and another one is in service: it hands over the register");
         match self.hand_over(shared, None).await {
             Ok(true) => return,
             Ok(false) => {}
@@ -91,20 +91,20 @@ impl Keeper {
         self.keeps_until_ms = self.server.clock.lease_ms() + KEEPS_FOR_MS;
     }
 
-    /// Is there another node that is in service? Not the owner that was killed: when its lease is over, it was seen last so long
-    /// ago that it is known to be gone.
+    /// Whether another node is in service. An owner that was killed does not count: by the time its lease is over, it was
+    /// last seen so long ago that it is known to be gone.
     fn another_can(&self) -> bool {
         self.server.nodes.all().iter().any(|node| node.name != self.server.node && is_in_service(node))
     }
 
-    /// The way to a node that was seen.
+    /// The link to a node that was seen.
     pub(super) fn way_to(&self, name: &str) -> Option<Arc<Link>> {
         let nodes = self.server.nodes.all();
         let node = nodes.iter().find(|node| node.name == name && !node.peer_address.is_empty())?;
         Some(self.peers.as_ref()?.link(&node.peer_address))
     }
 
-    /// How this node stands.
+    /// The state of this node, as it answers orders.
     pub(super) fn standing(&self) -> NodeStanding {
         NodeStanding {
             node: self.server.node.as_str().into(),
@@ -113,7 +113,7 @@ impl Keeper {
         }
     }
 
-    /// Does what this node itself is asked. Its lease is kept meanwhile, and where that is lost this is dropped.
+    /// Carries out an order to this node itself. The lease is kept meanwhile; if it is lost, this future is dropped.
     pub(super) async fn ordered(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) {
         if order.deadline.is_some_and(|deadline| deadline < Instant::now()) {
             return order.answer(Err(Box::new(Fault::too_late())));
@@ -132,13 +132,13 @@ impl Keeper {
                 let problem = "this node owns the register itself".to_owned();
                 order.answer(Err(guarded(problem)));
             }
-            // Told that it is out of service, it may be stopped at any moment: the owner goes on to the next node.
+            // A node that was told to go out of service may be stopped at any moment: the owner tries the next node.
             NodeJob::Prepare if self.card.draining => order.answer(Err(self.out_of_service())),
             NodeJob::Hold { successor, .. } if self.card.draining && *successor == *self.server.node => {
                 order.answer(Err(self.out_of_service()));
             }
             NodeJob::Prepare => {
-                // What was ready before is forgotten first: there is room for one.
+                // The earlier standby is forgotten first: there is room for only one.
                 self.warm = None;
                 self.warm = Some(Warm::begin(Arc::clone(&self.store), order, self.standing()));
             }
@@ -155,11 +155,11 @@ impl Keeper {
         guarded(format!("node `{}` is out of service", self.server.node))
     }
 
-    /// Asks the node that is meant.
+    /// Passes the order on to the node that it names.
     async fn pass_on(&self, mut order: NodeOrder, node: &str) {
         let is_seen = || self.server.nodes.all().iter().any(|seen| seen.name == node);
         if !is_seen() && !order.from_node {
-            // It may have come since this node looked last.
+            // It may have come since this node last looked.
             match timeout(LOOKS_FOR, meet(&self.server, &*self.store)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(error = chain(&error), "which nodes there are is not known"),
@@ -181,7 +181,7 @@ impl Keeper {
                 };
                 let within = Duration::from_millis(HANDOVER_PREPARE_MS + HANDOVER_HOLD_MS);
                 let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
-                let unreached = format!("node `{node}` is not reached from `{}`", self.server.node);
+                let unreached = format!("node `{node}` cannot be reached from `{}`", self.server.node);
                 actix::spawn(async move {
                     let unreached = |why: String| {
                         let problem = format!("{unreached}: {why}; ask it directly");
@@ -191,13 +191,14 @@ impl Keeper {
                         return order.answer(Err(unreached(link.trouble())));
                     }
                     let answer = handover::ask(&link, asked, within).await.map_err(|fault| match *fault {
-                        // The link's word, which knows nothing of the register either: it went down before it was asked, or stops.
+                        // The link itself says so, and knows nothing of the register: it went down before it asked, or is
+                        // stopping.
                         Fault::NotReady { .. } => {
                             unreached("it takes nothing more, or the connection ended".to_owned())
                         }
                         _ => fault,
                     });
-                    // Whoever asked sees at this node, too, what came of it.
+                    // The client sees the result at this node, too.
                     meet(&server, &*store).await.unwrap_or_default();
                     order.answer(answer);
                 });
@@ -207,9 +208,9 @@ impl Keeper {
         order.answer(Err(fault));
     }
 
-    /// `cluster.drain`, of this node.
+    /// `cluster.drain` of this node.
     async fn drain(&mut self, order: NodeOrder, tenure: Option<&Arc<Shared>>) {
-        let candidate = match self.may_drain(tenure.is_some()).await {
+        let candidate = match self.may_drain(tenure).await {
             Ok(candidate) => candidate,
             Err(fault) => return order.answer(Err(fault)),
         };
@@ -234,12 +235,13 @@ impl Keeper {
         order.answer(Ok(self.standing()));
     }
 
-    /// Gives the register to another node, or to `only`, and follows it. Tells whether there is a way to any: else it is kept.
+    /// Hands the register over to another node, or to `only`, and follows that node. Returns false, and keeps the register,
+    /// if no link to any other node can be made.
     pub(super) async fn hand_over(&mut self, shared: &Arc<Shared>, only: Option<&str>) -> Result<bool, Unhanded> {
         let Some(peers) = &self.peers else { return Ok(false) };
         let handover = Handover { server: &self.server, store: &*self.store, peers };
         match handover.run(shared, only).await {
-            // The link stays until `follow` has found it: a new one would have to connect first.
+            // The link stays alive until `follow` has found it: a new one would have to connect first.
             Ok((holder, _link)) => {
                 self.tenure = None;
                 let (owner, address) = (holder.name, holder.address);
@@ -256,29 +258,30 @@ impl Keeper {
         }
     }
 
-    /// Could another node own the register? Answers which one would be asked first.
-    async fn may_drain(&self, is_owner: bool) -> Result<CompactString, Box<Fault>> {
+    /// Whether another node could own the register. Returns the node that would be asked first.
+    async fn may_drain(&self, tenure: Option<&Arc<Shared>>) -> Result<CompactString, Box<Fault>> {
         if self.store.info().ownership_is_standing {
-            let problem = "this server keeps its register for itself, so no other node can take it over; stop it \
-                           instead: it answers all that it has read";
+            let problem = "this server does not share its register, so no other node can take it over; stop it instead: it \
+             answers everything that it has read";
             return Err(guarded(problem.to_owned()));
         }
         let name = &self.server.node;
         if self.peers.is_none() {
             let problem = format!(
-                "node `{name}` has no way to other nodes: it and they need the same secret (`cluster.secret_file`)"
+                "node `{name}` cannot reach other nodes: all of them need the same secret (`cluster.secret_file`)"
             );
             return Err(guarded(problem));
         }
+        tenure.map_or(Ok(()), |shared| handover::is_as_stored(shared))?;
         let (candidates, _) = handover::others(&self.server, &*self.store).await?;
         match candidates.first() {
             Some(candidate) => Ok(CompactString::from(&candidate.name)),
-            None if is_owner => {
-                Err(guarded(format!("node `{name}` is the only one that can own the register: nobody would serve it")))
-            }
-            None => Err(guarded(format!(
-                "besides node `{name}` there is none in service that could own the register when its owner ends"
+            None if tenure.is_some() => Err(guarded(format!(
+                "node `{name}` is the only one that can own the register; without it nobody would serve"
             ))),
+            None => {
+                Err(guarded(format!("no node in service except `{name}` could own the register when its owner ends")))
+            }
         }
     }
 
@@ -286,11 +289,11 @@ impl Keeper {
         self.card.draining = draining;
         (self.ownerless_ms, self.keeps_until_ms) = (None, 0);
         if draining {
-            // Whoever was to be given the register is so no more.
+            // A standby here is not to become the owner any more.
             self.warm = None;
         }
         self.store.introduce(self.card.clone());
-        // The others hear of it at once.
+        // Tells the others at once.
         if let Err(error) = meet(&self.server, &*self.store).await {
             tracing::warn!(error = chain(&error), "the other nodes learn of it a little later");
         }
@@ -305,7 +308,7 @@ mod tests {
     use crate::server::session::idle_server;
     use crate::store::memory::MemoryStore;
 
-    /// What a node answers that is out of service.
+    /// The answer of a node that is out of service.
     async fn answer(job: NodeJob) -> Result<(), Fault> {
         let hooks = Hooks { without_index: true, ..Hooks::default() };
         let mut keeper = Keeper::alone(idle_server(), Arc::new(MemoryStore::new(1)), hooks);
@@ -330,7 +333,7 @@ mod tests {
             let answer = answer(job.clone()).await;
             assert!(is_out_of_service(&answer), "{job:?}: {answer:?}");
         }
-        // It holds what its clients ask, while the register goes to another.
+        // It holds its clients' requests while the register goes to another node.
         let answer = answer(hold("third")).await;
         assert!(matches!(answer, Err(Fault::NotReady { .. })), "it follows nobody here: {answer:?}");
     }

@@ -1,7 +1,7 @@
-//! Writes a whole register into an empty one, and looks that it is there: what is moved from another store, and what its owner
-//! has in memory.
+//! Writes a whole register into an empty store, and reads it back: one that is moved from another store, or one that its
+//! owner has in memory.
 //!
-//! Neighbours: `migrate` and `anew` say what is written, and finish the register.
+//! Neighbours: `migrate` and `anew` supply the contents, and finish the register.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,17 +23,17 @@ use crate::store::{
     Act, Batch, CommitError, Digest, Head, NetworkImage, Seq, ShardId, ShardImage, StoreError, Token, chain, codec,
 };
 
-/// Pause between two attempts.
+/// Pause before the next attempt.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Why a register cannot be filled.
 #[derive(Debug)]
 pub(super) enum CannotFill {
-    /// The store does not write, or does not read.
+    /// The store could not be read, or refused something.
     Read(StoreError),
-    /// The same of a commit.
+    /// The store failed a commit.
     Commit(CommitError),
-    /// There is a record that cannot be written, or lies where it is not looked for: a sentence.
+    /// A record cannot be written, or lies where nobody looks for it: a sentence.
     Record(String),
 }
 
@@ -60,16 +60,16 @@ impl CannotFill {
     }
 }
 
-/// What a register holds, counted, and a sum over every record in no particular order.
+/// Counts of what a register holds, and a checksum over its records that does not depend on their order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RegisterTally {
-    /// Networks, deleted ones that are remembered too.
+    /// Networks, including deleted ones that are remembered.
     pub networks: u64,
     /// Subnets.
     pub subnets: u64,
     /// Reservations.
     pub held: u64,
-    /// Addresses that cool, or were declined.
+    /// Addresses that are cooling down, or were declined.
     pub resting: u64,
     /// Deployments.
     pub deployments: u64,
@@ -77,7 +77,7 @@ pub struct RegisterTally {
 }
 
 impl RegisterTally {
-    /// Counts a record in.
+    /// Counts a record.
     fn add(&mut self, network: NetworkId, key: Key, state: &State) -> Result<(), CannotFill> {
         match state {
             State::Config(_) => self.networks += 1,
@@ -111,7 +111,7 @@ impl RegisterTally {
     }
 }
 
-/// What waits to be committed to one shard.
+/// Steps that wait to be committed to one shard.
 struct WaitingSteps {
     head: Head,
     acts: Vec<Act>,
@@ -119,7 +119,7 @@ struct WaitingSteps {
     bytes: usize,
 }
 
-/// Who writes a register and why, for its history.
+/// Who writes the register and why, as its history records it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Writer<'a> {
     pub(super) by: &'static str,
@@ -136,18 +136,18 @@ pub(super) struct Filling<'a> {
     act_bytes_max: usize,
     written: RegisterTally,
     batches: u64,
-    /// For how long the store may not do what it is asked, each time.
+    /// How long each call may be retried while the store cannot serve it.
     patience: Duration,
-    /// Is told what keeps it from that, and with none that it did it after all.
+    /// Called with the obstacle while a call is retried, and with none once it has succeeded after all.
     tells: Option<Tells<'a>>,
 }
 
-/// Whoever says why something is waited for, as long as it is.
+/// Receives the reason for a wait, for as long as it lasts.
 pub(super) type Tells<'a> = &'a (dyn Fn(Option<&str>) + Sync);
 
 impl<'a> Filling<'a> {
-    /// Of shards that were taken and have nothing yet. Their times are in their heads, and no generation up to this one is ever
-    /// given again.
+    /// Starts with shards that were taken and are empty. Their times are in their heads; `generation`, and every lower one,
+    /// is never given again.
     pub(super) fn new(
         target: &'a dyn Movable,
         heads: Vec<Head>,
@@ -156,24 +156,24 @@ impl<'a> Filling<'a> {
     ) -> Self {
         let shards =
             heads.into_iter().map(|head| WaitingSteps { head, acts: Vec::new(), steps: 0, bytes: 0 }).collect();
-        // Half of what is legal: an act that is one step over the bound still fits.
+        // Half of the limit: an act that is one step over the bound still fits.
         let act_bytes_max = (target.info().act_bytes_max / 2).min(limits::BATCH_BYTES_MAX);
         let written = RegisterTally::default();
         let (batches, patience, tells) = (0, Duration::ZERO, None);
         Self { target, clock, writer, shards, generation, act_bytes_max, written, batches, patience, tells }
     }
 
-    /// The store may not do what it is asked for so long, each time: it is asked again.
+    /// Retries each call for this long while the store cannot serve it.
     pub(super) fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Meanwhile it tells why.
+    /// Reports the obstacle while it retries.
     pub(super) fn telling(self, tells: Tells<'a>) -> Self {
         Self { tells: Some(tells), ..self }
     }
 
-    /// Writes what is stored under one id. It may wait to be written with what follows.
+    /// Writes the records stored under one id. They may wait to be committed with later ones.
     pub(super) async fn write(
         &mut self,
         id: NetworkId,
@@ -212,7 +212,8 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Writes what waits. Also what gets no network has to know the generations that were given.
+    /// Commits everything that waits. A shard without networks is committed, too: it has to know the generations that were
+    /// given.
     pub(super) async fn flush(&mut self) -> Result<(), CannotFill> {
         for at in 0..self.shards.len() {
             self.commit(at).await?;
@@ -220,7 +221,7 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Writes what waits for a shard, durably.
+    /// Commits what waits for a shard, durably.
     async fn commit(&mut self, at: usize) -> Result<(), CannotFill> {
         let waiting = &mut self.shards[at];
         let Head { epoch, token, time, .. } = waiting.head;
@@ -236,7 +237,7 @@ impl<'a> Filling<'a> {
         (waiting.steps, waiting.bytes) = (0, 0);
         let (seq, batches) = (batch.seq, Arc::new([batch]));
         let end = Instant::now() + self.patience;
-        // The same bytes: what was written already is recognised.
+        // The same bytes each time: the store recognises what it has written already.
         let send = || self.target.commit(Arc::<[Batch; 1]>::clone(&batches));
         let committed = insist_telling(self.tells, end, passes, send).await?;
         let digest = committed.first().map_or(Digest(0), |committed| committed.digest);
@@ -248,13 +249,13 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Loads a shard as it is now.
+    /// Loads a shard as it is stored now.
     async fn image(&self, shard: ShardId, token: Token) -> Result<ShardImage, StoreError> {
         let end = Instant::now() + self.patience;
         insist_telling(self.tells, end, is_away, || self.target.load(shard, token)).await
     }
 
-    /// In how many batches.
+    /// The number of batches that were written.
     pub(super) fn batches(&self) -> u64 {
         self.batches
     }
@@ -264,14 +265,14 @@ impl<'a> Filling<'a> {
         self.written
     }
 
-    /// Where the shards end.
+    /// The last batch of each shard.
     pub(super) fn ends(&self) -> Vec<LastOf> {
         let heads = self.shards.iter().enumerate();
         heads.map(|(at, waiting)| last_of(&(ShardId(at as u16), waiting.head))).collect()
     }
 
-    /// Everything that is there now, counted as it is loaded; each network is where it will be looked for. `tell` is told of
-    /// each shard before.
+    /// Loads and counts everything that is stored now, and checks that each network lies where it will be looked for. `tell`
+    /// is called before each shard.
     pub(super) async fn load_again(&self, tell: impl Fn(usize)) -> Result<RegisterTally, CannotFill> {
         let mut tally = RegisterTally::default();
         for (at, waiting) in self.shards.iter().enumerate() {
@@ -294,7 +295,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Asks again and again while what stands in the way `passes`, until this instant.
+/// Calls `ask` repeatedly while its error `passes`, until this instant.
 pub(super) async fn insist<T, E: Error, A: Future<Output = Result<T, E>>>(
     until: Instant,
     passes: impl Fn(&E) -> bool,
@@ -303,7 +304,7 @@ pub(super) async fn insist<T, E: Error, A: Future<Output = Result<T, E>>>(
     insist_telling(None, until, passes, ask).await
 }
 
-/// As [`insist`], and tells what that is while it is so.
+/// As [`insist`], and reports the error while it lasts.
 async fn insist_telling<T, E: Error, A: Future<Output = Result<T, E>>>(
     tells: Option<Tells<'_>>,
     until: Instant,
@@ -330,7 +331,7 @@ async fn insist_telling<T, E: Error, A: Future<Output = Result<T, E>>>(
     }
 }
 
-/// Says of a register that all of it is there, durably: from then on anybody may take it. A replica may be late for once.
+/// Marks a register as whole, durably: from then on anybody may take it. Retries while a replica is late.
 pub(super) async fn post_whole(
     target: &dyn Movable,
     ends: Vec<LastOf>,
@@ -342,18 +343,18 @@ pub(super) async fn post_whole(
         target.post(None, ends.clone())
     };
     match insist_telling(tells, Instant::now() + patience, is_away, ask).await {
-        // Nobody can take it before it was said: so it was, the time before.
+        // Nobody can take it before it was marked: so an earlier attempt succeeded.
         Err(StoreError::Fenced { .. }) if asked > 1 => Ok(()),
         posted => posted,
     }
 }
 
-/// Does the store not answer, for now?
+/// Whether the store does not answer at present.
 pub(super) fn is_away(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { .. })
 }
 
-/// May a commit end well when it is asked for again?
+/// Whether a commit may succeed when it is repeated.
 fn passes(error: &CommitError) -> bool {
     match error {
         CommitError::NotApplied { cause } | CommitError::Unknown { cause } => {
@@ -363,15 +364,15 @@ fn passes(error: &CommitError) -> bool {
     }
 }
 
-/// Where a shard ends that was taken.
+/// The last batch of a shard that was taken.
 pub(super) fn last_of((shard, head): &(ShardId, Head)) -> LastOf {
     (*shard, head.token, head.seq, head.digest)
 }
 
-/// Records that are stored under one id.
+/// The records that are stored under one id.
 pub(super) type States = Box<dyn Iterator<Item = (Key, State)> + Send>;
 
-/// All records of a shard, by the id under which they are stored; their times so much later.
+/// All records of a shard, by the id under which they are stored, with their times moved `later`.
 pub(super) fn everything(image: ShardImage, later: u64) -> impl Iterator<Item = (NetworkId, States)> {
     let networks = image.networks.into_iter().map(move |network| {
         let id = network.config.id;
@@ -382,7 +383,7 @@ pub(super) fn everything(image: ShardImage, later: u64) -> impl Iterator<Item = 
     networks.chain(image.deployments.into_iter().map(record))
 }
 
-/// The records of a network: configuration first, addresses ascending; its times so much later.
+/// The records of a network, configuration first and addresses ascending, with their times moved `later`.
 fn states(network: NetworkImage, later: u64) -> impl Iterator<Item = (Key, State)> {
     let subnets: BTreeMap<_, _> = network.subnets.into_iter().map(|subnet| (subnet.id, subnet)).collect();
     std::iter::once((Key::Config, State::Config(network.config)))

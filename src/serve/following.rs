@@ -1,6 +1,6 @@
-//! What a node is while it does not own the register: the follower of the one that does, or one that waits.
+//! The role of a node that does not own the register: it follows the owner, or waits.
 //!
-//! Neighbour: `keeper`, which tries to own it, and says here why it could not.
+//! Neighbour: `keeper`, which tries to own the register, and reports here why it could not.
 
 use std::sync::Arc;
 
@@ -9,29 +9,33 @@ use crate::actors::service::CannotOwn;
 use crate::actors::{Fault, NotReadyReason};
 use crate::server::role::Role;
 
+/// Why a node waits although the store would let it take the register.
+const ANOTHER_FIRST: &str = "this node lets another one go first";
+
 impl Keeper {
-    /// This node does not own the register: who does?
+    /// This node does not own the register: follows the owner, or waits and says why.
     pub(super) fn follow(&mut self, cannot: &CannotOwn) {
         let role = self.server.seat.role();
         if let CannotOwn::Held { address, .. } = cannot {
             if self.is_no_better_off(address) {
                 return;
             }
-            // The store said so.
+            // So the store answers.
             self.server.nodes.out_of_trouble();
         }
         let why = match (cannot, &self.peers) {
-            // That leads nowhere but here. Of another name it is followed, and said to lead here.
+            // Following would lead only back here. An owner of another name is followed, and the link reports that it leads
+            // here.
             (CannotOwn::Held { owner, address, .. }, Some(_))
                 if (&**owner, &**address) == (&self.card.name, &self.card.peer_address) =>
             {
-                "the process before this one owns the register still"
+                "the process before this one still owns the register"
             }
             (CannotOwn::Held { owner, .. }, None) if **owner == *self.card.name => {
-                "the process before this one owns the register still"
+                "the process before this one still owns the register"
             }
             (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
-                // Another one may be where it was: a machine that was set up anew has a new name.
+                // A machine that was set up again under a new name may have the same address.
                 let is_followed =
                     matches!(&*role, Role::Follower { owner: o, address: a, .. } if o == owner && a == address);
                 if !is_followed {
@@ -41,15 +45,21 @@ impl Keeper {
                 }
                 return;
             }
-            // Redis is not reached, but the owner is: it knows better.
-            (CannotOwn::Overtaken(_) | CannotOwn::Unreachable(_) | CannotOwn::Full(_) | CannotOwn::Damaged(_), _)
-                if is_led(&role) =>
-            {
+            // Redis cannot be reached, but the owner can: it knows better.
+            (
+                CannotOwn::Overtaken(_)
+                | CannotOwn::NotFirst(_)
+                | CannotOwn::Unreachable(_)
+                | CannotOwn::Full(_)
+                | CannotOwn::Damaged(_),
+                _,
+            ) if is_led(&role) => {
                 return;
             }
             (CannotOwn::Held { .. }, Some(_)) => "another node owns the register, and it has no secret",
             (CannotOwn::Held { .. }, None) => "another node owns the register, and this one has no secret",
             (CannotOwn::Overtaken(_), _) => "another node took the register over while this one did",
+            (CannotOwn::NotFirst(problem), _) => return self.wait_because(ANOTHER_FIRST, problem),
             (CannotOwn::Unreachable(problem), _) => return self.wait_for_store(problem),
             (CannotOwn::Full(_), _) => "the store has no room for what a new owner writes first",
             (CannotOwn::Damaged(_), _) => "what is stored cannot be loaded",
@@ -60,6 +70,7 @@ impl Keeper {
                     format!("`{owner}` owns it, for another {left_ms} ms at least")
                 }
                 CannotOwn::Overtaken(problem)
+                | CannotOwn::NotFirst(problem)
                 | CannotOwn::Unreachable(problem)
                 | CannotOwn::Full(problem)
                 | CannotOwn::Damaged(problem) => problem.clone(),
@@ -69,12 +80,13 @@ impl Keeper {
         }
     }
 
-    /// Too few replicas let this node begin with the register, and whoever the store names now may only be trying as this one
-    /// did: two would follow each other, and each name the other one as the owner. So it is followed when it says that it is.
+    /// Too few replicas let this node begin with the register, and the owner that the store names now may only be trying as
+    /// this one did: two nodes would follow each other, and each would name the other as the owner. So a node is followed
+    /// only once it says that it owns the register.
     fn is_no_better_off(&mut self, address: &Arc<str>) -> bool {
         let way = self.peers.as_ref().filter(|_| !address.is_empty()).map(|peers| peers.link(address));
         let owns = way.as_ref().is_some_and(|way| way.standing().is_some_and(|standing| standing.owns));
-        // Kept, or it would never be heard.
+        // Kept, because a dropped link would never hear the answer.
         self.unheard = way.filter(|_| self.server.nodes.tried_in_vain() && !owns);
         self.unheard.is_some()
     }
@@ -84,11 +96,15 @@ impl Keeper {
         self.server.seat.become_role(Role::Waiting { why, fault });
     }
 
-    /// Nobody serves, as far as this node knows, because it does not reach the store, or nothing is there. Clients are told
-    /// what stands in the way, also where its words change; the log has them once.
+    /// As far as this node knows nobody serves: it cannot reach the store, or the store is empty.
     pub(super) fn wait_for_store(&self, problem: &str) {
         let was_emptied = self.store.was_emptied();
-        let why = if was_emptied { "the store was emptied" } else { "the store cannot be reached" };
+        self.wait_because(if was_emptied { "the store was emptied" } else { "the store cannot be reached" }, problem);
+    }
+
+    /// As far as this node knows nobody serves. Clients are told the obstacle, and any change in its wording; the log has it
+    /// once.
+    fn wait_because(&self, why: &'static str, problem: &str) {
         let fault = Fault::StoreAway { problem: format!("{why}: {problem}") };
         match &*self.server.seat.role() {
             Role::Waiting { fault: present, .. } if *present == fault => {}
@@ -103,7 +119,7 @@ impl Keeper {
     }
 }
 
-/// Is there a way to the node that is followed, and does that not say that it owns nothing?
+/// Whether the followed node is connected, and does not say that it owns nothing.
 fn is_led(role: &Role) -> bool {
     matches!(role, Role::Follower { link, .. } if link.is_connected() && !link.is_of_no_owner())
 }
@@ -114,17 +130,33 @@ mod tests {
     use crate::serve::Hooks;
     use crate::server::session::idle_server;
     use crate::store::memory::MemoryStore;
+    use crate::store::{StoreError, chain};
 
     #[actix::test]
     async fn a_lease_of_the_process_before_this_one_is_not_said_to_be_another_nodes() {
         let hooks = Hooks { without_index: true, ..Hooks::default() };
         let mut keeper = Keeper::alone(idle_server(), Arc::new(MemoryStore::new(1)), hooks);
         let own = keeper.card.name.clone();
-        for (owner, says) in [("another", "another node owns"), (own.as_str(), "the process before this one owns")] {
+        for (owner, says) in
+            [("another", "another node owns"), (own.as_str(), "the process before this one still owns")]
+        {
             keeper.follow(&CannotOwn::Held { owner: owner.into(), address: "".into(), left_ms: 5 });
             let role = keeper.server.seat.role();
             let Role::Waiting { why, .. } = &*role else { panic!("{owner} is followed") };
             assert!(why.starts_with(says), "{owner}: {why}");
         }
+    }
+
+    /// Redis can be reached, and knows no owner since it reconnected: the node that owned the register in between goes
+    /// first.
+    #[actix::test]
+    async fn a_node_that_lets_another_one_go_first_does_not_say_that_the_store_cannot_be_reached() {
+        let error = StoreError::another_first("asking Redis at a".into(), "it knows of no owner");
+        assert!(error.is_another_first());
+        let hooks = Hooks { without_index: true, ..Hooks::default() };
+        let mut keeper = Keeper::alone(idle_server(), Arc::new(MemoryStore::new(1)), hooks);
+        keeper.follow(&CannotOwn::NotFirst(chain(&error)));
+        let said = keeper.server.unready().unwrap();
+        assert_eq!(&*said, "this node lets another one go first: asking Redis at a: it knows of no owner");
     }
 }

@@ -1,149 +1,75 @@
-//! The server as the command line starts it: flags become keys of the configuration.
+//! The server as the command line uses it, configured by the keys that its flags set.
 //!
-//! `allod serve` runs it as this process, `allod try` in threads of it, `allod check-config` reads its configuration
-//! only, `allod backup` copies its data, `allod migrate` moves it. Neighbours: `cli` parses arguments and network files, [`super`] does the work.
+//! `allod serve` runs it as this process, `allod try` in threads of this process; `allod check-config` only reads its
+//! configuration, `allod backup` copies its data, `allod migrate` moves it. Neighbours: `cli` parses arguments and network
+//! files, and prints the results; [`super`] does the work.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 pub use super::Ended;
 pub use super::doctor::{Check, CheckState, clocks, now_ms};
 use super::migrate::{self, CannotMove, MovedRegister, Tell};
 pub use super::sizing::{Bytes, RegisterSize, Sizing};
-use super::{Options, Running, ServeArgs, doctor};
+use super::{Options, Running, doctor};
+pub use super::{ServeArgs, Unserved};
 use crate::actors::clock::SystemClock;
-use crate::cli::failure::Failure;
-use crate::cli::serve_args::{self, StoreKind};
 use crate::config::{Config, Sources};
+pub use crate::config::{Once, StoreKind};
 use crate::core::plural::counted;
 use crate::server::input;
 use crate::store::embedded::{self, CannotCopy, EmbeddedStore};
-use crate::store::moving::{Movable, Opening, REDIS_FILE};
-use crate::store::redis::{RedisOptions, RedisStore, is_noted};
+pub use crate::store::moving::Copier;
+use crate::store::moving::{Movable, MoveNotice, Opening, REDIS_FILE};
+use crate::store::redis::{RedisOptions, RedisStore, examine, is_noted};
 pub use crate::store::redis::{TlsFiles, is_over_tls};
 use crate::store::{StoreError, chain};
 use crate::wire::params::NetworkCreate;
 
-/// Runs a server until it is told to stop; `networks` exist once it is ready.
-pub fn run(args: serve_args::ServeArgs, networks: Vec<NetworkCreate>) -> ExitCode {
+/// Runs a server until it is told to stop; `networks` exist by the time it is ready.
+///
+/// # Errors
+/// Why it does not start, or cannot go on.
+pub fn run(args: ServeArgs, networks: Vec<NetworkCreate>) -> Result<(), Unserved> {
     let networks = networks.into_iter().map(input::network).collect();
-    ExitCode::from(super::run(ServeArgs {
-        flags: flags(&args),
-        accept_restored: args.accept_restored,
-        accept_new_store: args.accept_new_store,
-        accept_rollback: args.accept_rollback,
-        give_up_history: args.give_up_history,
-        give_up_snapshot: args.give_up_snapshot,
-        config: args.config,
-        networks,
-    }))
+    super::run(ServeArgs { networks, ..args })
 }
 
-/// Flags as keys of the configuration.
-fn flags(args: &serve_args::ServeArgs) -> Vec<(String, String)> {
-    let mut flags = Vec::new();
-    let mut set = |key: &str, value: String| flags.push((key.to_owned(), value));
-    if let Some(listen) = &args.listen {
-        set("server.listen", listen.clone());
-    }
-    if let Some(http) = &args.http {
-        set("server.http_listen", http.clone());
-    }
-    if let Some(node) = &args.node {
-        set("server.node", node.clone());
-    }
-    if let Some(listen) = &args.cluster_listen {
-        set("cluster.listen", listen.clone());
-    }
-    if let Some(address) = &args.advertise {
-        set("cluster.advertise", address.clone());
-    }
-    if let Some(file) = &args.cluster_secret_file {
-        set("cluster.secret_file", file.display().to_string());
-    }
-    if let Some(data) = &args.data {
-        set("store.directory", data.display().to_string());
-    }
-    if let Some(store) = args.store {
-        set(
-            "store.kind",
-            match store {
-                StoreKind::Embedded => "embedded",
-                StoreKind::Redis => "redis",
-                StoreKind::Memory => "memory",
-            }
-            .to_owned(),
-        );
-    }
-    if let Some(url) = &args.redis {
-        set("store.redis", url.clone());
-        if args.store.is_none() {
-            set("store.kind", "redis".to_owned());
-        }
-    }
-    if args.insecure_listen {
-        set("server.insecure_listen", "true".to_owned());
-    }
-    flags
-}
-
-/// Reads a configuration file as the server would, with the environment of this process. Answers what it should be told although
-/// a server starts with it.
+/// Reads a configuration file as the server would, with the environment of this process. Returns a warning about a valid
+/// file, if there is one.
 ///
 /// # Errors
 /// What is wrong, each line naming a key, what was given and what is allowed.
-pub fn check_config(file: &Path) -> Result<Option<String>, Failure> {
-    let sources = Sources::gather(Some(file.to_owned()), Vec::new());
-    let loaded = checked(file, sources)?;
+pub fn check_config(file: &Path) -> Result<Option<String>, String> {
+    let sources = Sources::gather(Some(file.to_owned()), Vec::new())?;
+    let loaded = Config::load(&sources).map(|_| sources)?;
     Ok(doctor::open_password(&loaded).map(|(seen, hint)| format!("{seen}; {hint}")))
 }
 
-/// Reads the configuration file of a server that runs, as process `pid` of this machine, as it would read it again: where
-/// that process sees it, with its `environ` (NUL behind each variable) and its arguments, of which `file` is one.
+/// Reads the configuration file of a running server, process `pid` of this machine, as that server would read it again: at
+/// the path as that process sees it, with its `environ` (a NUL after each variable) and the keys that its arguments set.
 ///
 /// # Errors
-/// As of [`check_config`].
-pub fn check_again(pid: i32, file: &Path, environ: &[u8], args: &serve_args::ServeArgs) -> Result<(), Failure> {
+/// As for [`check_config`].
+pub fn check_again(pid: i32, file: &Path, environ: &[u8], flags: Vec<(String, String)>) -> Result<(), String> {
     let process = Some(Path::new("/proc").join(pid.to_string()));
-    let sources = Sources { process, flags: flags(args), ..Sources::default() };
-    let text = Sources::text(file, &sources.seen(file));
+    let sources = Sources { process, flags, ..Sources::default() };
+    let text = Sources::text(file, &sources.seen(file))?;
     let variables = environ.split(|byte| *byte == 0).filter_map(|variable| {
         let (name, value) = variable.split_at(variable.iter().position(|byte| *byte == b'=')?);
         Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(&value[1..]).to_owned()))
     });
     let environment = variables.collect();
-    checked(file, text.map(|text| Sources { file: Some((file.to_owned(), text)), environment, ..sources })).map(drop)
+    Config::load(&Sources { file: Some((file.to_owned(), text)), environment, ..sources }).map(drop)
 }
 
-/// Where it comes from, of a configuration that is right.
-fn checked(file: &Path, sources: Result<Sources, String>) -> Result<Sources, Failure> {
-    let loaded = sources.and_then(|sources| Config::load(&sources).map(|_| sources));
-    loaded.map_err(|problem| {
-        Failure::new(
-            format!("use the configuration `{}`", file.display()),
-            problem.replace('\n', "\n  "),
-            "config/server.toml explains every key; then `allod check-config FILE`",
-        )
-    })
-}
-
-/// As the configuration calls it.
-pub fn store_of(store: StoreKind) -> crate::config::StoreKind {
-    match store {
-        StoreKind::Embedded => crate::config::StoreKind::Embedded,
-        StoreKind::Redis => crate::config::StoreKind::Redis,
-        StoreKind::Memory => crate::config::StoreKind::Memory,
-    }
-}
-
-/// What a server with these arguments would find here. It blocks; nothing is changed.
-pub fn examine(args: &serve_args::ServeArgs) -> doctor::Examined {
-    doctor::examine(Sources::gather(args.config.clone(), flags(args)))
+/// What a server with this file, and these keys that override it, would find here. It blocks, and changes nothing.
+pub fn examine(config: Option<PathBuf>, flags: Vec<(String, String)>) -> doctor::Examined {
+    doctor::examine(Sources::gather(config, flags))
 }
 
 /// Starts a server in threads of this process on a data directory.
@@ -151,27 +77,27 @@ pub fn examine(args: &serve_args::ServeArgs) -> doctor::Examined {
 /// # Errors
 /// A sentence that says what stands in the way.
 pub fn start_here(data: &Path, listen: SocketAddr, http: SocketAddr) -> Result<Running, String> {
-    let args = serve_args::ServeArgs {
-        listen: Some(listen.to_string()),
-        http: Some(http.to_string()),
-        data: Some(data.to_owned()),
-        store: Some(StoreKind::Embedded),
-        ..serve_args::ServeArgs::default()
-    };
-    let config = Config::load(&Sources::gather(None, flags(&args))?)?;
+    let flags = [
+        ("server.listen", listen.to_string()),
+        ("server.http_listen", http.to_string()),
+        ("store.directory", data.display().to_string()),
+        ("store.kind", "embedded".to_owned()),
+    ];
+    let flags = flags.map(|(key, value)| (key.to_owned(), value)).into();
+    let config = Config::load(&Sources::gather(None, flags)?)?;
     let store = super::open_store(&config)?;
     Ok(super::start(Options::new(config, store))?)
 }
 
-/// Starts a server in threads of this process that keeps nothing and that nobody knows of, on ports that are free: to try
-/// something out. It is as its documentation says, whatever the environment sets for others.
+/// Starts a server in threads of this process to try something out: it stores nothing, is known to nobody, and uses free
+/// ports. It behaves as documented, whatever the environment sets for other servers.
 ///
 /// # Errors
 /// A sentence that says what stands in the way.
 pub fn start_for_a_trial() -> Result<Running, String> {
     let mut config = Config::default();
-    config.store.kind = store_of(StoreKind::Memory);
-    // What is too long is for the server to say for which it is tried out.
+    config.store.kind = StoreKind::Memory;
+    // Whether a line is too long is for the server to say that the trial is made for.
     config.server.max_line_bytes = crate::limits::BODY_BYTES_MAX as u64;
     config.server.listen = "127.0.0.1:0".to_owned();
     config.server.http_listen = "127.0.0.1:0".to_owned();
@@ -179,46 +105,49 @@ pub fn start_for_a_trial() -> Result<Running, String> {
     Ok(super::start(Options::new(config, store))?)
 }
 
-/// Why nothing is to be written to a directory: this process is root, and the register there another user's. What to do about
-/// it, too.
+/// Why this process must not write to a directory, and what to do: the process is root, and the register there belongs to
+/// another user.
 pub fn as_root(directory: &Path) -> Option<(String, String)> {
     super::opening::as_root(directory)
 }
 
-/// What stands in the way of a copy, for whoever knows what to do about it.
+/// What stands in the way of a copy; the caller knows what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
     /// There is no register to copy.
     NoSource,
-    /// It is the directory of a node whose register is in Redis.
+    /// The source is the directory of a node whose register is in Redis.
     InRedis,
-    /// A server has it open.
+    /// A server has the source open.
     InUse,
-    /// It is not for this program: a newer one wrote it, or a file of another register lies in it.
+    /// This program cannot read the source: a newer one wrote it, or it contains a file of another register.
     Foreign,
-    /// It is damaged.
+    /// The source is damaged.
     Damaged,
-    /// Whoever asks may not read it.
+    /// This user may not read the source.
     Unreadable,
-    /// The disk, or the machine, does not give all of it.
+    /// The disk, or the machine, fails to read all of it.
     Refused,
-    /// The directory to copy into is not empty, or is in the other one.
+    /// The target directory is not empty, or lies inside the source.
     Occupied,
-    /// It cannot be written.
+    /// The target cannot be written.
     Unwritable,
+    /// The target has too little room; nothing was written.
+    NoRoom,
 }
 
-/// Copies a data directory that no server has open, all of it verified; says what was copied. `heard` is told meanwhile how
-/// many bytes of the source were read, of how many about.
+/// Copies and verifies a data directory that no server has open, and describes the copy. `heard` is called meanwhile with
+/// the number of bytes read from the source, and the approximate total.
 ///
 /// # Errors
-/// A sentence that says what stands in the way, with the cause, and of which sort it is.
+/// A sentence that says what stands in the way, with its cause, and the kind of obstacle.
 pub fn copy_register(
     from: &Path,
     to: &Path,
+    by: Copier,
     heard: impl Fn(u64, u64) + Send + Sync + 'static,
 ) -> Result<String, (String, Obstacle)> {
-    let report = embedded::copy_heard(from, to, Arc::new(heard)).map_err(|error| {
+    let report = embedded::copy_heard(from, to, by, Arc::new(heard)).map_err(|error| {
         let obstacle = match &error {
             CannotCopy::Source(StoreError::Io { source, .. }) => match source.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => Obstacle::NoSource,
@@ -232,6 +161,7 @@ pub fn copy_register(
             CannotCopy::Source(_) => Obstacle::Damaged,
             CannotCopy::Target(StoreError::Foreign(_) | StoreError::Locked(_)) => Obstacle::Occupied,
             CannotCopy::Target(_) => Obstacle::Unwritable,
+            CannotCopy::NoRoom { .. } => Obstacle::NoRoom,
         };
         (chain(&error), obstacle)
     })?;
@@ -242,15 +172,26 @@ pub fn copy_register(
     Ok(format!("copied and verified: {shards}, {commits}, {segments} of the log{snapshot}"))
 }
 
-/// Is there a register, or something of one, and nothing that says of it that it is moved or copied?
+/// Whether a register, or part of one, is there without a notice that it is being moved or copied.
 fn is_plain(directory: &Path) -> bool {
     embedded::nameplate::may_be_there(directory) && embedded::nameplate::notice(directory).is_none()
 }
 
-/// That the register of a directory was moved elsewhere, and where.
+/// Says that the register of a directory was moved, and where.
 pub fn moved(from: &Path) -> Option<String> {
-    let plate = embedded::nameplate::read(from).ok().flatten()?;
-    plate.moved.map(|notice| format!("`{}` {}", from.display(), notice.refusal()))
+    let notice = embedded::nameplate::notice(from)?;
+    matches!(notice, MoveNotice::Moved { .. }).then(|| format!("`{}` {}", from.display(), notice.refusal()))
+}
+
+/// Says that a copy or a move into a directory broke off, so that it cannot be copied from; and what to do.
+pub fn unfinished(from: &Path) -> Option<(String, String)> {
+    let notice = embedded::nameplate::notice(from)?;
+    match notice {
+        MoveNotice::Moved { .. } => None,
+        MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. } | MoveNotice::Begun => {
+            Some((format!("`{}` {}", from.display(), notice.refusal()), notice.hint()))
+        }
+    }
 }
 
 /// One end of a move.
@@ -262,11 +203,11 @@ pub enum MoveEnd {
     Redis {
         /// Where it is.
         url: String,
-        /// What the keys begin with.
+        /// What its keys begin with.
         prefix: String,
-        /// What a URL over TLS needs.
+        /// Certificates for a URL over TLS.
         tls: TlsFiles,
-        /// How many replicas have what is written before it counts; none: all that follow it.
+        /// How many replicas must have a write before it counts; none: all that follow it.
         replicas: Option<u32>,
     },
 }
@@ -281,10 +222,38 @@ impl MoveEnd {
             }
         }
     }
+
+    /// Its location, worded as by [`MoveSource::place`].
+    pub fn place(&self) -> String {
+        match self {
+            Self::Directory(path) => format!("the directory {}", resolved(path).display()),
+            Self::Redis { url, prefix, .. } => {
+                format!("{}, keys `{{{prefix}}}:…`", crate::store::redis::without_secret(url))
+            }
+        }
+    }
 }
 
-/// Settings of a register in Redis, whose keys begin so and which needs this for TLS, that a server does not have by itself:
-/// variables of its environment, and their values. Its shards are not among them: a server takes as many as there are.
+/// The options of a register in Redis, to open it or to examine it.
+fn redis_options(url: &str, prefix: &str, tls: &TlsFiles, shards: impl Into<Option<u16>>) -> RedisOptions {
+    RedisOptions { prefix: prefix.to_owned(), tls: tls.clone(), ..RedisOptions::new(url.to_owned(), shards) }
+}
+
+/// The absolute path without symbolic links, also if its end does not exist.
+pub fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for there in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (there.canonicalize(), path.strip_prefix(there)) {
+            // Joined with an empty path it would end with a slash.
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
+    }
+    path
+}
+
+/// Settings of a register in Redis, with this prefix and these TLS files, that differ from the defaults of a server:
+/// variables of its environment, and their values. The number of shards is not among them: a server takes as many as there
+/// are.
 pub fn not_by_default(prefix: &str, tls: &TlsFiles) -> Vec<(&'static str, String)> {
     let shown = |path: &PathBuf| path.display().to_string();
     let prefix = if prefix == Config::default().store.prefix { "" } else { prefix };
@@ -297,23 +266,24 @@ pub fn not_by_default(prefix: &str, tls: &TlsFiles) -> Vec<(&'static str, String
     settings.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// A move that is asked for.
+/// A move that was asked for.
 #[derive(Debug, Clone)]
 pub struct MoveRoute {
-    /// From here.
+    /// The source.
     pub from: MoveEnd,
-    /// To there.
+    /// The target.
     pub to: MoveEnd,
-    /// How many shards there are then, if not as many as now.
+    /// The number of shards in the target, if it is to change.
     pub shards: Option<u16>,
-    /// Directories of the nodes that kept it in Redis. The one that it goes into is one, if it was a node's.
+    /// Data directories of the nodes that kept the register in Redis. The target directory is one of them if it was a
+    /// node's.
     pub nodes: Vec<PathBuf>,
-    /// What Redis lacks of what they acknowledged is given up.
+    /// Gives up what these nodes acknowledged and Redis lacks.
     pub accept_rollback: bool,
 }
 
 impl MoveRoute {
-    /// Directories of which a note says how far the source had been acknowledged.
+    /// Directories whose notes say how far the source was acknowledged.
     fn witnesses(&self) -> Vec<PathBuf> {
         let target = match &self.to {
             MoveEnd::Directory(path) => Some(path),
@@ -323,14 +293,14 @@ impl MoveRoute {
     }
 }
 
-/// Why a register was not moved, and what to do.
+/// Why a register was not moved, and what to do about it.
 #[derive(Debug, Clone)]
 pub struct Unmoved {
     /// A sentence.
     pub problem: String,
     /// A sentence without its full stop.
     pub hint: &'static str,
-    /// It is where it was to go, or elsewhere, since before.
+    /// The register went to this target, or elsewhere, earlier.
     pub is_gone: bool,
 }
 
@@ -338,33 +308,35 @@ impl From<CannotMove> for Unmoved {
     fn from(cannot: CannotMove) -> Self {
         let is_gone = matches!(cannot, CannotMove::Gone(_));
         let hint = match cannot {
-            CannotMove::Served(_) => "stop every server that has it open, then say it again: `allod migrate FROM TO`",
+            CannotMove::Served(_) => "stop every server that has it open, then run `allod migrate FROM TO` again",
             CannotMove::Target(_) => {
                 "name an empty directory, or a Redis without keys of that prefix (`--redis-prefix`)"
             }
             CannotMove::Away(_) => {
-                "see that the new place can be reached and written to, then say it again: `allod migrate FROM TO`; nothing was changed"
+                "make sure that the new place can be reached and written to, then run `allod migrate FROM TO` again; nothing \
+                 was changed"
             }
             CannotMove::Gone(_) => {
                 "`allod restore` makes a register of an old data directory, with all that this asks for"
             }
             CannotMove::Store(_) | CannotMove::Differs(_) => {
-                "the source is as it was unless it says that it was moved; `allod migrate FROM TO` finishes it, or begins anew"
+                "the source is unchanged unless it says that it was moved; `allod migrate FROM TO` finishes the move, or begins \
+                 again"
             }
             CannotMove::WentOn(_) => {
-                "bring a newer copy of the data of the new place back, or its newest replica, then say it again: `allod migrate \
-                 FROM TO`"
+                "bring back a newer copy of the data of the new place, or its newest replica, then run `allod migrate FROM TO` \
+                 again"
             }
         };
         Self { problem: cannot.to_string(), hint, is_gone }
     }
 }
 
-/// A register that is to be moved, open.
+/// A register that is to be moved, opened.
 pub struct MoveSource(Box<dyn Movable>);
 
 impl MoveSource {
-    /// Where it is.
+    /// Its location.
     pub fn place(&self) -> String {
         self.0.place()
     }
@@ -383,10 +355,9 @@ fn open(route: &MoveRoute, shards: Option<u16>, opening: Opening) -> Result<Box<
             Box::new(EmbeddedStore::open(path, shards, options)?)
         }
         MoveEnd::Redis { url, prefix, tls, replicas } => {
-            let (prefix, tls) = (prefix.clone(), tls.clone());
             let (replicas, replicas_that_follow) = (replicas.unwrap_or_default(), replicas.is_none());
-            let options = RedisOptions::new(url.clone(), shards);
-            let options = RedisOptions { prefix, tls, opening, replicas, replicas_that_follow, ..options };
+            let options = redis_options(url, prefix, tls, shards);
+            let options = RedisOptions { opening, replicas, replicas_that_follow, ..options };
             let witnesses = if is_source { route.witnesses() } else { Vec::new() };
             let options = RedisOptions { witnesses, accept_rollback: route.accept_rollback, ..options };
             Box::new(RedisStore::open(options)?)
@@ -394,7 +365,7 @@ fn open(route: &MoveRoute, shards: Option<u16>, opening: Opening) -> Result<Box<
     })
 }
 
-/// Opens a register that is to be moved; nothing is changed there.
+/// Opens a register that is to be moved, without changing anything there.
 ///
 /// # Errors
 /// What stands in the way.
@@ -413,14 +384,14 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
         problem: chain(&error),
         hint: match error {
             StoreError::Damaged(_) if matches!(route.from, MoveEnd::Redis { .. }) => {
-                "nothing was changed: bring the data of Redis back, then say it again: `allod migrate FROM TO`"
+                "nothing was changed: bring the data of Redis back, then run `allod migrate FROM TO` again"
             }
-            StoreError::Locked(_) => "stop the server that has it open, then say it again: `allod migrate FROM TO`",
+            StoreError::Locked(_) => "stop the server that has it open, then run `allod migrate FROM TO` again",
             StoreError::HistoryDamaged(_) => {
-                "`allod serve --give-up-history`, once, makes it whole without that history; stop it, then say this again"
+                "`allod serve --give-up-history`, once, makes it whole without that history; stop it, then run this again"
             }
             StoreError::SnapshotDamaged(_) => {
-                "`allod serve --give-up-snapshot`, once, makes it whole from its log; stop it, then say this again"
+                "`allod serve --give-up-snapshot`, once, makes it whole from its log; stop it, then run this again"
             }
             _ => "name the data directory of a server that is stopped, or the URL of its Redis",
         },
@@ -428,7 +399,8 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
     })
 }
 
-/// Looks whether it could be moved there; nothing is changed. Over Redis it is seen meanwhile, as a node of its own.
+/// Checks whether the register could be moved there, without changing anything. If it is in Redis, this process is visible
+/// meanwhile as a node of its own.
 ///
 /// # Errors
 /// What stands in the way.
@@ -437,17 +409,15 @@ pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
     let looked = match &route.to {
         MoveEnd::Directory(path) => embedded::look_at_target(path, &from),
         MoveEnd::Redis { url, prefix, tls, .. } => {
-            let (prefix, tls) = (prefix.clone(), tls.clone());
-            let options = RedisOptions { prefix, tls, ..RedisOptions::new(url.clone(), source.shards()) };
-            crate::store::redis::examine::look_at_target(&options, from)
+            examine::look_at_target(&redis_options(url, prefix, tls, source.shards()), from)
         }
     };
     if let Some(notice) = source.0.notice() {
-        // All that can be left to do is to finish it where it went.
+        // All that can be left to do is to finish the move where it went.
         let gone = || CannotMove::Gone(format!("{} {}", source.place(), notice.refusal()));
         return if looked.unwrap_or(false) { Ok(()) } else { Err(gone().into()) };
     }
-    looked.map_err(migrate::untaken)?;
+    looked.map_err(|error| unmoved(route, migrate::untaken(error)))?;
     Ok(runtime()?.block_on(migrate::look(&*source.0))?)
 }
 
@@ -457,19 +427,20 @@ fn runtime() -> Result<tokio::runtime::Runtime, Unmoved> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(machine)
 }
 
-/// Puts aside what its nodes left on their disks and it has all of, now that it was moved. Answers which files these are now.
+/// After a move, puts aside the files that its nodes left on their disks and that the moved register contains completely.
+/// Returns their new paths.
 ///
 /// # Errors
-/// What stands in the way; the register was moved all the same.
+/// What stands in the way; the register was moved nevertheless.
 pub fn put_left_aside(source: &MoveSource) -> Result<Vec<PathBuf>, Unmoved> {
     source.0.put_left_aside().map_err(|error| Unmoved {
         problem: format!("the register was moved, and what a node left is not put aside: {}", chain(&error)),
-        hint: "stop that node, then say it again: `allod migrate FROM TO --node-data DIR`",
+        hint: "stop that node, then run `allod migrate FROM TO --node-data DIR` again",
         is_gone: false,
     })
 }
 
-/// Moves it.
+/// Moves the register.
 ///
 /// # Errors
 /// What stands in the way.
@@ -479,6 +450,35 @@ pub fn migrate(source: &MoveSource, route: &MoveRoute, tell: Tell<'_>) -> Result
     runtime.block_on(async {
         let moved = migrate::run(&*source.0, &|opening| open(route, Some(shards), opening), &SystemClock, tell).await;
         source.0.close().await;
-        Ok(moved?)
+        moved.map_err(|cannot| unmoved(route, cannot))
     })
+}
+
+/// Why it was not moved, and what to do; the hint is another one if the Redis that it was to go to cannot keep any register.
+fn unmoved(route: &MoveRoute, cannot: CannotMove) -> Unmoved {
+    let refuses_all = match (&route.to, &cannot) {
+        (MoveEnd::Redis { url, prefix, tls, .. }, CannotMove::Target(_)) => {
+            examine::is_unfit(&redis_options(url, prefix, tls, 1))
+        }
+        _ => false,
+    };
+    let hint = "put that right in Redis, and in its file, or name another one, then run `allod migrate FROM TO` again; nothing was \
+                changed";
+    if refuses_all { Unmoved { hint, ..cannot.into() } } else { cannot.into() }
+}
+
+/// The register that this very move has already made: the source says that it became that one, and the target says that it
+/// is whole. Changes nothing.
+pub fn arrived(source: &MoveSource, route: &MoveRoute) -> Option<u128> {
+    let Some(MoveNotice::Moved { register, .. }) = source.0.notice() else { return None };
+    let there = match &route.to {
+        MoveEnd::Directory(path) => {
+            let plate = embedded::nameplate::read(path).ok().flatten();
+            plate.map(|plate| (plate.register, plate.moved))
+        }
+        MoveEnd::Redis { url, prefix, tls, .. } => {
+            examine::register_there(&redis_options(url, prefix, tls, source.shards())).ok().flatten()
+        }
+    };
+    Some(register).filter(|&register| there == Some((register, None)))
 }

@@ -1,4 +1,4 @@
-//! The register goes from one node to the next in order: nothing is refused, and nobody waits for a lease.
+//! Hands the register from one node to the next in order: no request is refused, and nobody waits for a lease.
 //!
 //! ```text
 //! owner       Prepare ──────▶ ready? ──▶ Hold ──▶ between owners ──▶ all is answered ──▶ lets go ──▶ follows
@@ -6,13 +6,14 @@
 //! the others                               └─▶ between owners ──────────────────────────────────────▶ follow
 //! ```
 //!
-//! Before anything is given up the successor has said that it is ready, and every node that is reached holds what its
-//! clients ask and has nothing under way at the owner. So between two owners clients see a pause and no refusal;
-//! what waits for capacity goes on waiting at the next one (`server::session`). What goes wrong before the owner lets go leaves
-//! the register with it; after that, with whoever takes it: the lease is over, and tokens decide who may write, as always.
-//! So it is where a node is stopped meanwhile: it serves to the end what is still its own, and else sends on what it holds.
+//! Before the owner gives anything up, the successor has said that it is ready, and every node that can be reached holds its
+//! clients' requests and has nothing under way at the owner. So between two owners clients see a pause and no refusal;
+//! requests that wait for capacity go on waiting at the next owner (`server::session`). If something fails before the owner
+//! lets go, the owner keeps the register; after that, whoever takes it has it: the lease is over, and tokens decide who may
+//! write, as always. The same holds if a node is stopped meanwhile: it serves to the end while the register is still its
+//! own, and otherwise forwards what it holds.
 //!
-//! Neighbours: `keeper` has the roles and calls; `peers` has the ways to the other nodes.
+//! Neighbours: `keeper` has the roles and calls; `peers` has the links to the other nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout, timeout_at};
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, next_order};
 use super::lease::let_go;
 use super::peers::Peers;
 use super::reactors::all_run;
@@ -28,7 +29,7 @@ use crate::actors::coordinator::{Done, Job, Order};
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::service::{CannotOwn, Shared};
 use crate::actors::standby::Standby;
-use crate::actors::{Applied, Fault, NotReadyReason, Told, outlet};
+use crate::actors::{Applied, Fault, NotReadyReason, Stopped, Told, outlet};
 use crate::core::refusal::Refusal;
 use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_QUIET_MS, HANDOVER_TOLD_MS};
 use crate::peer::NO_CLIENT;
@@ -38,13 +39,13 @@ use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
 use crate::store::{Holder, NodeCard, Store, StoreError, StoreHealth, chain};
 
-/// How often it is looked who owns the register while it goes from one node to the next.
+/// How often a node looks who owns the register while it is handed over.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
-/// How long a node that was seen may take to be connected.
+/// How long connecting to a node that was seen may take.
 const CONNECTED_WITHIN: Duration = Duration::from_millis(HANDOVER_TOLD_MS / 2);
 const TOLD_WITHIN: Duration = Duration::from_millis(HANDOVER_TOLD_MS);
 
-/// Who owns the register, if that is another node and the store tells.
+/// The owner of the register, if that is another node and the store says so.
 async fn other_owner(store: &dyn Store, server: &Server) -> Option<Holder> {
     match store.holder().await {
         Ok(holder) => holder.filter(|holder| *holder.name != *server.node),
@@ -57,11 +58,11 @@ async fn other_owner(store: &dyn Store, server: &Server) -> Option<Holder> {
 
 /// Why the register was not handed over.
 pub(super) enum Unhanded {
-    /// It is still this node's, and must be: nobody could take it.
+    /// This node still owns the register, and must: nobody could take it.
     Barred(Box<Fault>),
-    /// It is still this node's.
+    /// This node still owns the register.
     Kept(Box<Fault>),
-    /// It was let go of, and nobody has taken it yet.
+    /// This node let go of the register, and nobody has taken it yet.
     Orphaned(Box<Fault>),
 }
 
@@ -69,17 +70,27 @@ fn unavailable(applied: Applied, problem: String) -> Box<Fault> {
     Box::new(Fault::Unavailable { applied, problem })
 }
 
-/// What stands against taking a node out of service.
+/// Why a node cannot be taken out of service.
 pub(super) fn guarded(problem: String) -> Box<Fault> {
     Refusal::Guarded { problem, count: 0, first: Vec::new() }.into()
 }
 
-/// Is it no matter of what fails, but of what a node is or was told to be?
+/// Refuses if something exists in memory only, because a person has yet to decide between it and the store. The next owner
+/// would go by the store, and ask nobody.
+pub(super) fn is_as_stored(shared: &Shared) -> Result<(), Box<Fault>> {
+    let Some(Stopped { network, why, .. }) = shared.shows_memory() else { return Ok(()) };
+    Err(guarded(format!(
+        "{}: another node would go by the store at once, and what is in memory would be gone",
+        why.problem(&network)
+    )))
+}
+
+/// Whether the refusal comes from what a node is or was told to be, rather than from a failure.
 fn is_guarded(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::Guarded { .. }))
 }
 
-/// Asks another node, and waits for its answer.
+/// Gives an order to another node, and waits for its answer.
 pub(super) async fn ask(link: &Link, order: Order, within: Duration) -> Result<NodeStanding, Box<Fault>> {
     let reads = order.dry_run || order.job.is_read();
     let (outlet, mut told) = outlet();
@@ -100,7 +111,8 @@ fn order(job: NodeJob) -> Order {
     Order { job: Job::Node(job), by: "node".into(), reason: None, deadline: None, dry_run: false, wait: None }
 }
 
-/// The other nodes that may be asked to own the register, the one that was seen last first; and all that can be told of it.
+/// The other nodes that can be reached: first those that may own the register, then all of them; the one that was seen last
+/// first.
 pub(super) async fn others(server: &Server, store: &dyn Store) -> Result<(Vec<NodeCard>, Vec<NodeCard>), Box<Fault>> {
     let problem = |error: StoreError| unavailable(Applied::No, chain(&error));
     let mut seen = store.meet(true).await.map_err(problem)?;
@@ -110,14 +122,14 @@ pub(super) async fn others(server: &Server, store: &dyn Store) -> Result<(Vec<No
     Ok((all.iter().filter(|card| !card.draining).cloned().collect(), all))
 }
 
-/// The owner's part.
+/// The owner's part of a handover.
 pub(super) struct Handover<'a> {
     pub(super) server: &'a Server,
     pub(super) store: &'a dyn Store,
     pub(super) peers: &'a Peers,
 }
 
-/// While another node reads the register beside this owner, which ends with this.
+/// Marks that another node reads the register beside this owner, until it is dropped.
 struct ReadBeside<'a>(&'a dyn Store);
 
 impl<'a> ReadBeside<'a> {
@@ -134,7 +146,9 @@ impl Drop for ReadBeside<'_> {
 }
 
 impl Handover<'_> {
-    /// Gives the register to another node, or to this one only. Answers who owns it then, and the way there.
+    /// Hands the register over to another node, or only to `only`. Returns the new owner and the link to it. State that
+    /// exists in memory only bars a handover, unless `only` is given: then most nodes cannot reach this owner, and without
+    /// the handover nobody would be served.
     pub(super) async fn run(&self, shared: &Arc<Shared>, only: Option<&str>) -> Result<(Holder, Arc<Link>), Unhanded> {
         let (mut candidates, all) = others(self.server, self.store).await.map_err(Unhanded::Barred)?;
         candidates.retain(|candidate| only.is_none_or(|only| candidate.name == only));
@@ -143,14 +157,16 @@ impl Handover<'_> {
             let link = self.peers.link(&card.peer_address);
             all_links.push((card, link));
         }
-        // Getting ready may take minutes: what nobody could take over is found before, and what changed meanwhile behind it.
+        // Getting ready may take minutes: obstacles to any take-over are looked for before that, and again after it.
+        let may_go = || if only.is_none() { is_as_stored(shared) } else { Ok(()) };
+        may_go().map_err(Unhanded::Barred)?;
         self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
         let _read = ReadBeside::begins(self.store);
-        let (begun, links) = self.all_hold(shared, candidates, all_links).await?;
+        let (begun, links) = self.all_hold(shared, candidates, all_links, &may_go).await?;
         let role = self.server.seat.role();
         self.server.seat.become_role(Role::Between);
         let quiet = async {
-            // What a session began to ask before it could see the new role is asked.
+            // A session that began to ask before it could see the new role has asked by then.
             all_run(&self.server.session_threads).await;
             shared.quiet().await;
         };
@@ -158,7 +174,7 @@ impl Handover<'_> {
             shared.is_kept();
             self.server.seat.become_same(role);
             self.tell(NodeJob::GoOn, &links).await;
-            let problem = "what this node was asked before is not answered in time, so it keeps the register";
+            let problem = "this node could not answer its earlier requests in time, so it keeps the register";
             return Err(Unhanded::Kept(unavailable(Applied::No, problem.to_owned())));
         }
         self.server.metrics.owner.set(0);
@@ -174,32 +190,35 @@ impl Handover<'_> {
         Ok((holder, link))
     }
 
-    /// One of these nodes is ready, and every node that is reached holds what it is asked: since when, and the ways to them.
+    /// Waits until a candidate is ready, and every node that can be reached holds its requests. Returns since when, and the
+    /// links to them.
     async fn all_hold(
         &self,
         shared: &Arc<Shared>,
         candidates: Vec<NodeCard>,
         all: Vec<(NodeCard, Arc<Link>)>,
+        may_go: &impl Fn() -> Result<(), Box<Fault>>,
     ) -> Result<(Instant, Vec<(NodeCard, Arc<Link>)>), Unhanded> {
         let mut candidates = candidates.into_iter();
         loop {
             let successor = self.prepare(&mut candidates, &all).await.map_err(Unhanded::Kept)?;
+            may_go().map_err(Unhanded::Barred)?;
             self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
-            // From here on nobody is waited for who is not there.
+            // From here on nobody waits for a node that is not connected.
             let mut links = all.clone();
             self.reach(&mut links).await;
             let begun = Instant::now();
             match self.hold(&successor, &links).await {
                 Ok(()) => return Ok((begun, links)),
-                // It went out of service while it got ready.
+                // The candidate went out of service while it got ready.
                 Err(fault) if is_guarded(&fault) => {}
                 Err(fault) => return Err(Unhanded::Kept(fault)),
             }
         }
     }
 
-    /// Would a take-over be confirmed now? It is what a proof of this owner is: who cannot have that would let go of the
-    /// register, and whoever comes next could not begin.
+    /// Whether Redis would confirm a take-over now. It takes the same as a proof of this owner: an owner that cannot get a
+    /// proof would let go of the register, and the next one could not begin.
     async fn could_be_taken(&self, shared: &Shared) -> Result<(), Box<Fault>> {
         if shared.is_proved_owner().await {
             return Ok(());
@@ -218,21 +237,21 @@ impl Handover<'_> {
         links: &[(NodeCard, Arc<Link>)],
     ) -> Result<NodeCard, Box<Fault>> {
         let mut failed = guarded(format!(
-            "node `{}` is the only one that can own the register now: nobody would serve it",
+            "node `{}` is the only one that can own the register now; without it nobody would serve",
             self.server.node
         ));
         for candidate in candidates {
             let Some((_, link)) = links.iter().find(|(card, _)| *card == candidate) else { continue };
             let asked = async {
                 if !link.connected(CONNECTED_WITHIN).await {
-                    let problem = format!("node `{}` is not reached", candidate.name);
+                    let problem = format!("node `{}` cannot be reached", candidate.name);
                     return Err(unavailable(Applied::No, problem));
                 }
                 ask(link, order(NodeJob::Prepare), Duration::from_millis(HANDOVER_PREPARE_MS)).await
             };
             match asked.await {
                 Ok(_) => return Ok(candidate),
-                // It went out of service since it was seen: as if it had been so before.
+                // It went out of service since it was seen: treated as if it had been out of service before.
                 Err(fault) if is_guarded(&fault) => {
                     tracing::info!(node = candidate.name, problem = fault.problem(), "it does not get ready");
                 }
@@ -246,7 +265,7 @@ impl Handover<'_> {
         Err(failed)
     }
 
-    /// Keeps the ways to those that are there.
+    /// Keeps the links that are connected.
     async fn reach(&self, links: &mut Vec<(NodeCard, Arc<Link>)>) {
         let mut reaching = JoinSet::new();
         for link in links.iter().map(|(_, link)| Arc::clone(link)) {
@@ -256,30 +275,30 @@ impl Handover<'_> {
         links.retain(|(_, link)| link.is_connected());
     }
 
-    /// Every node that is reached asks nothing more of this one. The successor must; where it must not own the register, that is
-    /// what it says.
+    /// Asks every node that can be reached to send nothing more to this one. The successor must agree; if it must not own
+    /// the register, its refusal is returned.
     async fn hold(&self, successor: &NodeCard, links: &[(NodeCard, Arc<Link>)]) -> Result<(), Box<Fault>> {
         let (successor_name, owner) = (successor.name.as_str().into(), self.server.node.as_str().into());
         let told = self.tell(NodeJob::Hold { successor: successor_name, owner }, links).await;
         let why = match told.into_iter().find(|(name, _)| *name == successor.name) {
             Some((_, Ok(_))) => return Ok(()),
             Some((_, Err(fault))) => fault,
-            None => unavailable(Applied::No, "it is not reached any more".to_owned()),
+            None => unavailable(Applied::No, "it can no longer be reached".to_owned()),
         };
         self.tell(NodeJob::GoOn, links).await;
         let problem = why.problem();
         if is_guarded(&why) {
-            tracing::info!(node = successor.name, problem, "it got ready, and does not take the register over");
+            tracing::info!(node = successor.name, problem, "it got ready, but does not take over the register");
             return Err(why);
         }
         let problem = format!(
-            "node `{}` got ready, and then does not take the register over: {problem}; this node keeps it",
+            "node `{}` got ready, but then did not take over the register: {problem}; this node keeps it",
             successor.name
         );
         Err(unavailable(Applied::No, problem))
     }
 
-    /// Tells all of them; what each answers.
+    /// Gives an order to all of them. Returns their answers.
     async fn tell(
         &self,
         job: NodeJob,
@@ -293,8 +312,8 @@ impl Handover<'_> {
         asked.join_all().await
     }
 
-    /// Who has taken it, as is known at the end. There is no more to be done here than to look; what is asked here is held
-    /// meanwhile, and a store that does not answer keeps nobody longer.
+    /// Waits until another node has taken the register. Nothing is left to do here but to look; requests are held meanwhile,
+    /// and a store that does not answer delays nobody beyond `end`.
     async fn taken(&self, end: Instant) -> Result<Holder, Unhanded> {
         let holder = async {
             loop {
@@ -307,14 +326,14 @@ impl Handover<'_> {
         if let Ok(holder) = timeout_at(end.into(), holder).await {
             return Ok(holder);
         }
-        let problem = "the register was let go of, and no other node has taken it in time".to_owned();
+        let problem = "the register was released, and no other node took it in time".to_owned();
         Err(Unhanded::Orphaned(unavailable(Applied::Unknown, problem)))
     }
 }
 
 impl Keeper {
-    /// Its owner is about to give the register to `successor`, perhaps this node: holds what is asked here until somebody
-    /// owns it. An order that is read so late that another node is followed already is over.
+    /// The owner is about to give the register to `successor`, perhaps this node: holds the requests here until somebody
+    /// owns it. An order that is read so late that another node is already followed is void.
     pub(super) async fn hold(&mut self, order: NodeOrder, successor: &str, by: &str) {
         let role = self.server.seat.role();
         let Role::Follower { owner, link, .. } = &*role else {
@@ -326,7 +345,7 @@ impl Keeper {
                 .answer(Err(guarded(format!("the register is not `{by}`'s any more: this node follows `{owner}`"))));
         }
         let is_successor = *successor == *self.server.node;
-        // Kept until it is followed, so that its clients need not wait for it.
+        // Kept until that node is followed, so that clients need not wait for the connection.
         let way = (!is_successor).then(|| self.way_to(successor)).flatten();
         if let Some(way) = &way {
             way.connected(CONNECTED_WITHIN).await;
@@ -335,28 +354,28 @@ impl Keeper {
         self.server.seat.become_role(Role::Between);
         let (told, end) = (Instant::now() + CONNECTED_WITHIN, Instant::now() + Duration::from_millis(HANDOVER_HOLD_MS));
         let all_is_answered = async {
-            // What a session began to ask before it could see the new role is under way.
+            // A session that began to ask before it could see the new role has sent its request by then.
             all_run(&self.server.session_threads).await;
             while link.under_way() > 0 {
                 sleep(Duration::from_millis(1)).await;
             }
         };
-        // Who cannot wait for that any longer is told so by the owner.
+        // If the owner cannot wait any longer, it says so.
         let _ = timeout(told.saturating_duration_since(Instant::now()), all_is_answered).await;
         order.answer(Ok(self.standing()));
         while Instant::now() < end {
-            match timeout(LOOKS_EVERY, self.orders.recv()).await {
-                Ok(Some(order)) if order.job == NodeJob::GoOn => {
+            match timeout(LOOKS_EVERY, next_order(&mut self.orders)).await {
+                Ok(order) if order.job == NodeJob::GoOn => {
                     order.answer(Ok(self.standing()));
                     break;
                 }
-                Ok(Some(order)) => {
-                    let problem = "the register goes from one node to the next just now".to_owned();
+                Ok(order) => {
+                    let problem = "the register is being handed over from one node to another just now".to_owned();
                     order.answer(Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 })));
                 }
-                Ok(None) | Err(_) => {}
+                Err(_) => {}
             }
-            // A store that does not answer keeps nobody longer.
+            // A store that does not answer delays nobody beyond `end`.
             let Ok(holder) = timeout(end.saturating_duration_since(Instant::now()), self.store.holder()).await else {
                 break;
             };
@@ -365,7 +384,8 @@ impl Keeper {
                 Ok(Some(holder)) => return self.follow_next(&holder).await,
                 Ok(None) if is_successor => {
                     let released_ms = begun.elapsed().as_millis() as u64;
-                    // Somebody may be faster, or the store be away: then the role says so, and is taken up as ever.
+                    // Another node may be faster, or the store may be away: then the role says so, and this node goes on as
+                    // usual.
                     let standby = match self.warm.take() {
                         Some(warm) => warm.give().await,
                         None => None,
@@ -381,11 +401,12 @@ impl Keeper {
                 Err(error) => tracing::debug!(error = chain(&error), "who owns the register is not known"),
             }
         }
-        // As it was: what is not so any more is noticed as ever.
+        // The role is as before. If that is out of date, it is noticed as usual.
         self.server.seat.become_same(role);
     }
 
-    /// Takes the register over. What is held here is not held for longer than that: then it is told that it is being loaded.
+    /// Takes the register over. Requests are held only until `end`: after that clients are told that the register is being
+    /// loaded.
     async fn contend_before(&mut self, end: Instant, standby: Option<Standby>) -> Result<(), CannotOwn> {
         let server = Arc::clone(&self.server);
         let contending = self.contend_with(standby);
@@ -400,7 +421,7 @@ impl Keeper {
         }
     }
 
-    /// Somebody owns the register anew. What is held goes there when the way is up.
+    /// Another node owns the register now. Held requests go there once the link is up.
     async fn follow_next(&mut self, holder: &Holder) {
         let way = self.peers.as_ref().map(|peers| peers.link(&holder.address));
         if let Some(way) = &way {
@@ -410,8 +431,9 @@ impl Keeper {
         self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });
     }
 
-    /// The stop came while the register was on its way. What was not given away is served to the end here; what was is over, and
-    /// what is held goes to whoever takes it, if that is known so early that there is time for the answers.
+    /// The server was told to stop while the register was being handed over. If this node still has the register it serves
+    /// it to the end; if it gave it away its tenure is over, and held requests go to the new owner, if that is known early
+    /// enough for the answers.
     pub(super) async fn stop_between_owners(&mut self, within: Duration) {
         let end = tokio::time::Instant::now() + (within - within / 4).min(Duration::from_millis(HANDOVER_HOLD_MS));
         if let Some(shared) = &self.tenure
@@ -421,7 +443,7 @@ impl Keeper {
         }
         let gave_away = self.tenure.take().is_some();
         if (gave_away || self.giver.is_some()) && self.store.health() != StoreHealth::Failed {
-            tracing::info!("the register is on its way to another node: what is held here goes there");
+            tracing::info!("the register is going to another node: the requests held here will be sent there");
             let following = async {
                 if gave_away {
                     // The stop may have come before the store was told.
@@ -430,8 +452,8 @@ impl Keeper {
                 self.follow_taker().await;
             };
             if tokio::time::timeout_at(end, following).await.is_err() {
-                // It may be kept where it was, and whoever has it says best what becomes of what is asked.
-                tracing::warn!("no other node serves the register in time");
+                // It may be kept where it was; its owner can say best what becomes of the requests.
+                tracing::warn!("no other node began to serve the register in time");
                 if let Ok(Some(holder)) = timeout(CONNECTED_WITHIN, other_owner(&*self.store, &self.server)).await {
                     self.follow_next(&holder).await;
                 }
@@ -442,7 +464,7 @@ impl Keeper {
         }
     }
 
-    /// Follows whoever has taken the register when that one says so: before, it would refuse what it is asked.
+    /// Follows the new owner once that one says that it owns the register: before, it would refuse requests.
     async fn follow_taker(&mut self) {
         let mut _kept = None;
         loop {
@@ -452,14 +474,14 @@ impl Keeper {
                 if way.standing().is_some_and(|standing| standing.owns) {
                     return self.follow_next(&holder).await;
                 }
-                // Until it has said so.
+                // Until that node has said so.
                 _kept = Some(way);
             }
             sleep(LOOKS_EVERY).await;
         }
     }
 
-    /// Is it the one that is about to give it away?
+    /// Whether the store still names the node that is about to give the register away.
     fn gives(&self, holder: &Holder) -> bool {
         self.giver.as_deref().is_some_and(|giver| *giver == *holder.name)
     }

@@ -1,8 +1,8 @@
-//! Keeps the node's role: starts the actors when it owns the register, ends them when it does not any more.
+//! Keeps the node's role: starts the actors when it becomes the owner of the register, and ends them when it no longer is.
 //!
-//! A *tenure* is a time in which this node owns the register: it begins with taking and loading every shard, and ends
-//! with the process, when the store says that somebody else took over, or when the lease could not be renewed for so long
-//! that somebody else may. Actors live for one tenure; their memory is worth nothing after it.
+//! A *tenure* is a period in which this node owns the register. It begins when every shard is taken and loaded. It ends with
+//! the process, when the store says that somebody else took over, or when the lease was not renewed for so long that
+//! somebody else may have. Actors live for one tenure; their memory is worth nothing after it.
 //!
 //! ```text
 //!           ┌────────── another node owns it ──▶ follows it ──┐
@@ -13,15 +13,16 @@
 //!
 //! A store that failed for good ends the process too: see [`StoreHealth::Failed`].
 //!
-//! A tenure that is given away in order does not end so: see `handover`. What the node itself is asked, and what it does
-//! while it is out of service, is in `draining`; its first role in `beginning`, and what it is while another node owns the
-//! register, or none, in `following`.
+//! A tenure that is given away in order ends differently: see `handover`. Orders to the node itself, and its conduct while
+//! it is out of service, are in `draining`; its first role is in `beginning`, and what it does while another node or none
+//! owns the register in `following`.
 //!
-//! Where holding the store open is itself the proof of ownership (files of this machine), there is one tenure: what ends
+//! If holding the store open is itself the proof of ownership (files of this machine), there is only one tenure: what ends
 //! it ends the process.
 //!
-//! Several nodes do not contend in step, and one that was replaced lets the others try first for two leases (R-13): what made it
-//! late once may do so again. Whether it may be beside the others at all is in `company`; whether they reach it, in `apart`.
+//! Several nodes do not contend in step, and a node that was replaced lets the others try first for two leases (R-13): what
+//! made it late once may do so again. `company` decides whether it may be beside the others at all, `apart` whether they
+//! reach it.
 //!
 //! Leases decide who may try (see `lease`); tokens decide who may write (R-13).
 //!
@@ -60,73 +61,81 @@ use crate::store::{NodeCard, Store, StoreHealth, chain};
 
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
 
-/// What the actors of a tenure cannot go on from. Heard while the keeper does what it was ordered, too.
+/// Fatal problems of the actors of a tenure. The keeper hears them also while it carries out an order.
 type Fatals = tokio::sync::Mutex<mpsc::UnboundedReceiver<Fatal>>;
 
-/// What a node does to own the register, and to know who does.
+/// The next order; pending for ever once nobody can give one any more.
+pub(super) async fn next_order(orders: &mut mpsc::Receiver<NodeOrder>) -> NodeOrder {
+    match orders.recv().await {
+        Some(order) => order,
+        None => std::future::pending().await,
+    }
+}
+
+/// Makes a node own the register, or know who does.
 pub struct Keeper {
     pub(super) server: Arc<Server>,
     pub(super) store: Arc<dyn Store>,
     hooks: Hooks,
-    /// How often what is served is compared with what is stored.
+    /// How often the served state is compared with the stored one.
     pub(super) self_check: Option<Duration>,
-    /// The ways to other nodes; none where this one cannot ask them.
+    /// Links to other nodes; none if this node cannot ask them.
     pub(super) peers: Option<Peers>,
-    /// Where the register is, for people.
+    /// Location of the register, for people.
     pub(super) place: String,
-    /// The index of the history: one for all tenures.
+    /// The index of the history, shared by all tenures.
     chapters: Arc<Chapters>,
-    /// What is asked of this node itself.
+    /// Orders to this node itself.
     pub(super) orders: mpsc::Receiver<NodeOrder>,
-    /// How the others know it.
+    /// How the others know this node.
     pub(super) card: NodeCard,
-    /// The actors of the present tenure, and what they cannot go on from.
+    /// The actors of the present tenure, if there is one.
     pub(super) tenure: Option<Arc<Shared>>,
     fatals: Rc<Fatals>,
-    /// Boot time just before the last renewal that succeeded was sent.
+    /// Boot time just before the last successful renewal was sent.
     renewed_ms: Rc<Cell<u64>>,
-    /// Boot time since which nobody owns the register, as this node saw while it was out of service.
+    /// Boot time since which nobody has owned the register, as this node saw while it let others go first.
     pub(super) ownerless_ms: Option<u64>,
-    /// Boot time until which it keeps the register although it is out of service: it came to nothing to give it away.
+    /// Boot time until which it keeps the register although it is out of service, because giving it away failed.
     pub(super) keeps_until_ms: u64,
-    /// The register in memory, where its owner is about to give it to this node.
+    /// The register in memory, while its owner is about to give it to this node.
     pub(super) warm: Option<Warm>,
-    /// Who gives the register to another node than this one, while what is asked here is held for that.
+    /// The node that is giving the register to a third one, while requests are held here for that.
     pub(super) giver: Option<CompactString>,
-    /// The way to a node that the store names as the owner, and that has not said yet that it is.
+    /// The link to a node that the store names as the owner, but that has not yet said so itself.
     pub(super) unheard: Option<Arc<Link>>,
-    /// Its tenure ended, and it is not known yet whether another node has the register.
+    /// A tenure ended, and it is not known yet whether another node has the register.
     pub(super) was_fenced: bool,
-    /// What it had of the register when it owned it last, while that is not known to be in the store.
+    /// The register as this node last had it as its owner, while it may be missing from the store.
     memory: Option<RegisterMemory>,
-    /// Boot time until which it lets other nodes go first.
+    /// Boot time until which this node lets others go first.
     pub(super) stays_off_ms: u64,
-    /// The register is written anew just now.
+    /// Whether the register is being written again.
     pub(super) writes_anew: watch::Sender<bool>,
-    /// Which nodes it reaches, while it does not reach the owner or is not reached as the owner.
+    /// Which nodes this one reaches, while it cannot reach the owner, or others cannot reach it as the owner.
     pub(super) reach: Reach,
-    /// It stops, and everything that was read is answered.
+    /// The server is stopping, and every request that was read has been answered.
     has_answered_all: bool,
 }
 
-/// Why a process does not go on as it was.
+/// Why a process cannot go on as before.
 pub(super) enum Over {
-    /// It cannot.
+    /// It cannot go on at all.
     Failed(String),
-    /// The store lost everything, of which this was noticed first.
+    /// The store lost everything, of which `String` is the first sign.
     Emptied(Emptied, String),
 }
 
-/// What an owner does beside keeping its lease.
+/// What an owner does besides keeping its lease.
 enum Act {
     Ordered(NodeOrder),
     GivesAway(String),
-    /// It is out of service, and another node is in service again.
+    /// This node is out of service, and another one is in service again.
     Leaves,
 }
 
 impl Keeper {
-    /// Of a node that cannot ask others.
+    /// For a node that cannot ask others.
     pub fn alone(server: Arc<Server>, store: Arc<dyn Store>, hooks: Hooks) -> Self {
         Self::new(server, store, hooks, None)
     }
@@ -164,19 +173,19 @@ impl Keeper {
         }
     }
 
-    /// How this node is known to the others from now on.
+    /// Sets how the others know this node from now on.
     pub(super) fn introduce(&mut self, card: NodeCard) {
         self.card = NodeCard { draining: self.card.draining, ..card };
         self.server.nodes.seen(vec![node(&self.card, 0)]);
         self.store.introduce(self.card.clone());
     }
 
-    /// Tries to own the register. The role says what came of it.
+    /// Tries to own the register. The role shows the result.
     pub(super) async fn contend(&mut self) -> Result<(), CannotOwn> {
         self.contend_with(None).await
     }
 
-    /// Tries to own the register, with what is ready of it. The role says what came of it.
+    /// Tries to own the register, starting from what is already loaded of it. The role shows the result.
     pub(super) async fn contend_with(&mut self, standby: Option<Standby>) -> Result<(), CannotOwn> {
         let (fatal, fatals) = outlet();
         let renewed_ms = Cell::new(self.server.clock.lease_ms());
@@ -197,7 +206,8 @@ impl Keeper {
                 None => service::start(parts).await,
             }
         };
-        // What takes longer to load than a lease lasts must not be taken away meanwhile, again and again.
+        // The lease is renewed meanwhile. Otherwise a register that takes longer to load than a lease lasts would be taken
+        // away again and again.
         let started = tokio::select! {
             biased;
             started = starting => started,
@@ -231,10 +241,11 @@ impl Keeper {
             }
             Err(cannot) => {
                 if matches!(cannot, CannotOwn::Unreachable(_)) && self.store.health() == StoreHealth::Hindered {
-                    // Nobody held the register, and this node could not begin with it: too few replicas, most likely.
+                    // Nobody held the register, but this node could not begin with it: most likely there are too few
+                    // replicas.
                     self.server.nodes.in_trouble(self.store.obstacle(), 2 * LEASE);
                 }
-                // Some of the shards may have been taken: the next attempt begins anew, whoever makes it.
+                // Some of the shards may have been taken: the next attempt, by any node, begins from the start.
                 let_go(&*self.store).await;
                 self.follow(&cannot);
                 Err(cannot)
@@ -242,7 +253,7 @@ impl Keeper {
         }
     }
 
-    /// Does something before the node serves. What it owns is kept meanwhile, and the others go on seeing it.
+    /// Does something before the node serves. Its lease is renewed meanwhile, and the others continue to see it.
     pub async fn meanwhile<T>(&self, act: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -254,7 +265,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps the role until the server is to stop, or cannot go on.
+    /// Keeps the role until the server is told to stop, or cannot go on.
     pub async fn keep(&mut self, stop: &CancellationToken) -> Ended {
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
         let meeting = meet_others(&server, &*store);
@@ -277,17 +288,17 @@ impl Keeper {
             match ended {
                 None => {}
                 Some(Over::Failed(problem)) => return Ended::Failed(problem),
-                // Also where the process is asked to stop meanwhile.
+                // Even if the process is told to stop meanwhile.
                 Some(Over::Emptied(emptied, problem)) => return self.write_anew(emptied, problem, stop).await,
             }
         }
     }
 
-    /// Owns the register until its tenure ends. Answers why the process cannot go on, if it cannot.
+    /// Owns the register until its tenure ends. Returns why the process cannot go on, if it cannot.
     async fn own(&mut self, shared: &Arc<Shared>) -> Option<Over> {
         let (server, store, renewed_ms) =
             (Arc::clone(&self.server), Arc::clone(&self.store), Rc::clone(&self.renewed_ms));
-        // One for the whole tenure, beside what is ordered too: however many orders come, each renewal is heard.
+        // One future for the whole tenure, which runs beside the orders, too: however many come, each renewal is heard.
         let lease = keep_lease(&server, &*store, &renewed_ms);
         tokio::pin!(lease);
         let fatals = Rc::clone(&self.fatals);
@@ -306,7 +317,7 @@ impl Keeper {
                         lost = &mut lease => Some(lost),
                     };
                     if let Some(lost) = broken_off {
-                        // Nobody was told that it is out of service.
+                        // The order was not answered, so nobody was told that this node is out of service.
                         self.card.draining = was_draining;
                         self.store.introduce(self.card.clone());
                         break lost;
@@ -330,7 +341,7 @@ impl Keeper {
         None
     }
 
-    /// Waits until an owner has something to do.
+    /// Waits until the owner has something to do.
     async fn asked(&mut self) -> Act {
         loop {
             if let Some(successor) = self.better() {
@@ -339,11 +350,9 @@ impl Keeper {
             if self.may_leave() {
                 return Act::Leaves;
             }
-            // Often enough that what nodes say of their ways, and of their service, is seen as it changes.
-            match tokio::time::timeout(MEETS_EVERY, self.orders.recv()).await {
-                Ok(Some(order)) => return Act::Ordered(order),
-                Ok(None) => std::future::pending().await,
-                Err(_) => {}
+            // Often enough to notice when nodes report other links, or go in or out of service.
+            if let Ok(order) = tokio::time::timeout(MEETS_EVERY, next_order(&mut self.orders)).await {
+                return Act::Ordered(order);
             }
         }
     }
@@ -356,20 +365,21 @@ impl Keeper {
         }
     }
 
-    /// Looks once more, after a moment, who owns the register, before this node serves. Answers why the process cannot go on, if it
-    /// cannot.
+    /// Looks again, after a moment, who owns the register, before this node serves. Returns why the process cannot go on, if
+    /// it cannot.
     pub(super) async fn look_again(&mut self) -> Option<Over> {
         if self.tenure.is_none() {
             return self.seek().await;
         }
-        // So long that its lease is renewed each time, however soon it comes back.
+        // Long enough for a renewal of the lease, however soon this is called again.
         self.meanwhile(tokio::time::sleep(Duration::from_millis(2 * NODE_LEASE_RENEWED_EVERY_MS))).await;
         None
     }
 
-    /// Does what a node does that does not own the register: tries to, or looks who does.
+    /// One round of a node that does not own the register: tries to own it, or looks who does.
     pub(super) async fn seek(&mut self) -> Option<Over> {
-        // An order does not put it off: who sends one after the other would keep the register from having an owner.
+        // Orders do not put the attempt off: a client that sends one after the other could keep the register without an
+        // owner.
         let contends_at = Instant::now() + contends_in(self.drawn());
         loop {
             tokio::select! {
@@ -384,12 +394,12 @@ impl Keeper {
         if let Some(unrelated) = self.stranger() {
             return Some(Over::Failed(unrelated.problem));
         }
-        // Whoever has it in the store need not have it in memory, too.
+        // Once the store answers, the copy in memory is not needed.
         if self.memory.is_some() && self.store.holder().await.is_ok() {
             self.memory = None;
         }
         let others_first = self.card.draining || self.stays_off();
-        // The role says what came of it.
+        // The role shows the result.
         let found = if others_first { self.look().await } else { self.contend().await };
         self.tell_reach();
         if !self.shares_with_nobody() {
@@ -420,20 +430,21 @@ impl Keeper {
         None
     }
 
-    /// Can no other node have owned the register since this one did? One with a secret is one of several, and another one may
-    /// have come, granted and gone while this one reached neither it nor the store.
+    /// Whether no other node can have owned the register since this one did. A node with a secret is one of several: another
+    /// one may have come, granted and gone while this one reached neither it nor the store.
     pub(super) fn shares_with_nobody(&self) -> bool {
         self.peers.is_none() && self.server.nodes.is_alone()
     }
 
-    /// A store that takes nothing any more takes nothing in the next tenure either: only a new process may help.
+    /// Whether the store has failed for good. It would accept nothing in the next tenure either: only a new process may
+    /// help.
     fn failed(&self) -> bool {
         self.store.health() == StoreHealth::Failed
     }
 
     async fn end_tenure(&mut self, shared: &Arc<Shared>, lost: &Lost) {
         let problem = lost.problem.as_str();
-        tracing::error!(problem, "this node owns the register no more");
+        tracing::error!(problem, "this node no longer owns the register");
         (self.tenure, self.was_fenced) = (None, true);
         self.server.metrics.owner.set(0);
         match &lost.store_away {
@@ -441,7 +452,7 @@ impl Keeper {
             None => self.wait("another node takes over", NotReadyReason::Moved),
         }
         if lost.store_away.is_some() && self.store.info().may_be_emptied && self.shares_with_nobody() {
-            // It may come back without anything, and then this is all that is known.
+            // The store may come back empty, and then this memory is all that is known.
             match shared.recall(problem).await {
                 Ok(memory) => self.memory = Some(memory),
                 Err(why) => tracing::warn!(why, "what this node had in memory is not remembered"),
@@ -449,14 +460,14 @@ impl Keeper {
         } else {
             shared.retire(problem);
         }
-        // Where it is still this node's, nobody need wait for the end of the lease.
+        // If the lease is still this node's, nobody need wait for its end.
         let_go(&*self.store).await;
     }
 
-    /// The server stops: waits until everything that was read is answered, at most so long, and lets the next owner begin
-    /// at once. Answers that wait for their clients to take them hold nobody up. Tells whether everything was answered.
+    /// The server stops: waits at most `within` until everything that was read is answered, and lets the next owner begin at
+    /// once. Answers that wait for slow clients delay nobody. Returns whether everything was answered.
     pub async fn lay_down(&mut self, within: Duration) -> bool {
-        // What waits for the node itself is told that nothing comes of it.
+        // Clients whose orders still wait for this node are told that it stops.
         self.orders.close();
         while self.orders.try_recv().is_ok() {}
         let begun = Instant::now();
@@ -476,7 +487,7 @@ impl Keeper {
         let answered = tokio::select! {
             biased;
             ended = tokio::time::timeout_at(begun + within, answered) => ended.is_ok(),
-            // Whatever is still under way is answered as what was lost.
+            // What is still under way is answered as lost.
             lost = keep_lease(&server, &*store, &self.renewed_ms), if keeps => {
                 tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");
                 false
@@ -487,14 +498,14 @@ impl Keeper {
             self.server.metrics.owner.set(0);
             self.wait("stopping", NotReadyReason::Moved);
         }
-        // Without a tenure, too: the stop may have come in the midst of a take-over.
+        // Also without a tenure: the stop may have come in the middle of a take-over.
         if !self.failed() {
             let_go(&*self.store).await;
         }
         answered
     }
 
-    /// The others learn that this node is gone; tells what became of the last commits.
+    /// Tells the others that this node is gone. Returns what became of the last commits.
     pub async fn end(&mut self) -> Ended {
         match tokio::time::timeout(LEASE, self.store.meet(false)).await {
             Ok(Ok(_)) => {}
@@ -504,9 +515,25 @@ impl Keeper {
             Err(_) => tracing::warn!("the store does not answer: the other nodes learn of the end of this one later"),
         }
         match self.fatals.lock().await.try_recv() {
-            // Behind the last answer there is nothing that another node's take-over could leave in doubt.
+            // After the last answer, another node's take-over leaves nothing in doubt.
             Ok(Fatal(problem)) if !self.has_answered_all || self.failed() => Ended::Failed(problem),
             Ok(Fatal(_)) | Err(_) => Ended::Stopped,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_an_order_where_nobody_can_give_one_any_more_waits_and_does_not_ask_again_and_again() {
+        let (sender, mut orders) = mpsc::channel(1);
+        drop(sender);
+        let next = pin!(next_order(&mut orders));
+        assert!(next.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 }

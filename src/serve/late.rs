@@ -1,18 +1,19 @@
-//! Brings what this node acknowledged, and a failover cut off, to whoever owns the register now: this node or another.
+//! Brings what this node acknowledged, and a failover cut off, to the present owner of the register: this node or another.
 //!
-//! Each late journal (see `store::late`) is asked of its networks until all of them have answered. What has a definite answer
-//! is noted, in memory and in a file, before the next is asked for, and never asked again: whoever got something back may let
-//! it go, and a release that was acknowledged stands. What cannot be given back the networks keep as conflicts; those for
-//! which there is no room are asked for again. What concerns a network that is there no more is given up: an ERROR names it.
+//! Each late journal (see `store::late`) is put to its networks until all of them have answered. Whatever got a definite
+//! answer is noted, in memory and in a file, before the next part is asked for, and never asked for again: a holder who got
+//! something back may let it go, and a release that was acknowledged stands. Claims that cannot be given back are kept by
+//! their networks as conflicts; those for which there is no room are asked for again. Claims on a network that no longer
+//! exists are given up, and an ERROR names them.
 //!
-//! **What is not closed.** An answer that is lost, and a process that ends between the answer and its note (one write of a
-//! file), leave a claim that is asked for once more. It is answered alike, but where its holder let it go in between and
-//! nothing of it cools any more: then it is held again. A network has nothing durable that tells a claim of which it never
-//! heard from one that it gave back and that was let go: both have generations below its next one, and neither leaves a
-//! record. That would take a record of journals with its configuration. Likewise, what was renewed on the line that was cut off, and
-//! let go on the one that goes on, is held again where nothing of it cools any more, until the end that its holder was told of.
+//! **Known gap.** A claim is asked for once more if its answer is lost, or if the process ends between the answer and its
+//! note (one write of a file). The answer is the same, unless the holder let the address go in between and it no longer
+//! cools down: then it is held again. A network has nothing durable that tells a claim of which it never heard from one that
+//! it gave back and that was let go: both have generations below its next one, and neither leaves a record. That would take
+//! a record of journals in its configuration. Similarly, an address that was renewed on the line that was cut off, and let
+//! go on the line that continues, is held again if it no longer cools down, until the end that its holder was told of.
 //!
-//! Neighbours: `keeper` runs it beside all else; `core::network` decides.
+//! Neighbours: `keeper` runs this beside everything else; `core::network` decides.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -31,23 +32,23 @@ use crate::core::state::Entry;
 use crate::core::types::{NetworkId, SlotKey};
 use crate::limits::LATE_CLAIMS_MAX;
 use crate::peer::NO_CLIENT;
+use crate::seldom::Seldom;
 use crate::server::Server;
 use crate::server::render::event_type;
 use crate::server::role::Role;
 use crate::store::Store;
 use crate::store::late::Late;
-use crate::telemetry::Seldom;
 
-/// How often it is looked for what is to be brought.
+/// How often the node looks for journals to bring.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
-/// How long an answer is waited for before it is asked again.
+/// How long to wait for an answer before asking again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// What is asked for alone needs no trial.
+/// A claim that is asked for alone needs no trial.
 const NOT_TRIED: Result<Outcome, Box<Fault>> =
     Ok(Outcome::Healed(Healing { healed: 0, standing: 0, conflicts: 0, left: 0 }));
 /// How long a register that was taken over waits for what this node has to bring.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
-/// How soon, and how seldom at the end, it is said again that something cannot be brought.
+/// Interval between log lines about what cannot be brought: it grows from the first to the second.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// Brings what there is, for ever.
@@ -67,8 +68,9 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
     }
 }
 
-/// Brings what there is to a register that this node owns from now on, before anybody else can ask it for anything: what was
-/// acknowledged is not to be given to somebody else meanwhile. What it does not come to within some time, [`bring`] does.
+/// Brings what there is to a register that this node has just taken over, before anybody else can ask it for anything:
+/// acknowledged addresses must not be granted to somebody else meanwhile. [`bring`] does what is not finished within some
+/// time.
 pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<Shared>) {
     let until = Instant::now() + FIRST_WITHIN;
     let not_yet = |late: &Late, problem| {
@@ -78,7 +80,7 @@ pub(super) async fn bring_first(server: &Server, store: &dyn Store, owner: &Arc<
     bring_all(server, store, Some((owner, until)), not_yet).await;
 }
 
-/// Brings each once. What cannot be brought is told with the reason.
+/// Brings each journal once, and reports those that cannot be brought with the reason.
 async fn bring_all(server: &Server, store: &dyn Store, first: First<'_>, not_yet: impl Fn(&Late, String)) {
     let lates = store.late();
     let settled = settle_ended(server, store, &lates).await;
@@ -93,9 +95,9 @@ async fn bring_all(server: &Server, store: &dyn Store, first: First<'_>, not_yet
     }
 }
 
-/// What was granted or renewed by one of these, and went with its subnet to where another of them tells that it ended, is asked for no
-/// more: its holder let go, and somebody else may have been told that it is his. Noted before any of them is brought, as the one
-/// that tells of it may be dealt with first.
+/// Drops claims of these journals whose grant or renewal went to another place with its subnet, and ended there according to
+/// another journal: the holder let go, and somebody else may have been granted the address. Noted before any of them is
+/// brought, because the journal that records the end may be dealt with first.
 async fn settle_ended(server: &Server, store: &dyn Store, lates: &[Arc<Late>]) -> Result<(), String> {
     for late in lates {
         let mut ended = 0;
@@ -119,7 +121,7 @@ async fn settle_ended(server: &Server, store: &dyn Store, lates: &[Arc<Late>]) -
     Ok(())
 }
 
-/// Tells what became of what was asked for this time.
+/// Reports what became of the claims that were asked for this time.
 fn tell(server: &Server, late: &Late, done: Healing) {
     let Healing { healed, standing, conflicts, left: _ } = done;
     for (what, count) in [("healed", healed), ("standing", standing), ("conflict", conflicts)] {
@@ -131,17 +133,18 @@ fn tell(server: &Server, late: &Late, done: Healing) {
             healed,
             standing,
             conflicts,
-            "a failover left addresses with two claims: their networks grant nothing new until `allod cluster accept`"
+            "after a failover two holders claim the same addresses: their networks grant nothing new until `allod cluster accept`"
         );
     } else if healed + standing > 0 {
         tracing::warn!(shard = late.shard.0, healed, standing, "what a failover had cut off was given back");
     }
 }
 
-/// So many changes that are not repeated are named.
+/// At most so many changes that are not repeated are named in the log.
 const OTHERS_NAMED_MAX: usize = 100;
 
-/// Brings all of it. All that was answered then is on disk: it goes, and what is not repeated is said, once.
+/// Brings a whole journal. Once every answer is on disk the journal is removed, and the changes that are not repeated are
+/// logged, once.
 async fn bring_and_dispose(
     server: &Server,
     store: &dyn Store,
@@ -166,7 +169,7 @@ async fn bring_and_dispose(
         tracing::error!(
             shard = late.shard.0,
             others = others.len(),
-            "changes that let go, bound or configured something were cut off, too, and are not repeated: whoever asked for \
+            "changes that released, bound or configured something were also cut off, and are not repeated: whoever asked for \
              them must ask again"
         );
     }
@@ -176,11 +179,11 @@ async fn bring_and_dispose(
 /// An owner that nobody else can ask yet, and until when.
 type First<'a> = Option<(&'a Arc<Shared>, Instant)>;
 
-/// Asks for all of it that nobody has answered yet: the owner that is first, or whoever owns the register. An error says why
-/// something is left of it.
+/// Asks for every claim that has no answer yet: the owner in `first`, or else the owner of the register. The error says why
+/// something is left.
 async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &Arc<Late>) -> Result<(), String> {
     let mut done = Healing::default();
-    // What could not be kept the last time.
+    // Answers that could not be noted the last time.
     let mut problem = keep_answered(store, late).await.err();
     let renewals = late.renewals();
     for (network, claims) in late.claims() {
@@ -195,7 +198,7 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
         };
         let mut parts = VecDeque::from(parts(claims));
         while let Some(mut some) = parts.pop_front() {
-            // Somebody else may have brought it since: to this owner, before it was served.
+            // Another task may have brought it since: to this owner, before it served.
             some.retain(|claim| !late.is_answered(network, claim));
             if some.is_empty() {
                 continue;
@@ -204,7 +207,7 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
                 problem.get_or_insert_with(|| "it takes long".to_owned());
                 break;
             }
-            // A network does not tell which of them found no room. So that is known before it does anything.
+            // A network does not say which claims found no room, so a trial finds that out before anything is changed.
             let tried = if some.len() > 1 { ask(&some, true).await } else { NOT_TRIED };
             let answer = match tried {
                 Ok(Outcome::Healed(Healing { left: 0, .. })) => ask(&some, false).await,
@@ -212,7 +215,8 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
             };
             match answer {
                 Ok(Outcome::Healed(Healing { left, .. })) if left == some.len() as u64 => {
-                    problem = Some(format!("network {network} has as many conflicts as it can keep; accept some"));
+                    problem =
+                        Some(format!("network {network} has as many conflicts as it can keep; accept some of them"));
                 }
                 Ok(Outcome::Healed(Healing { left: 1.., .. })) => {
                     some.into_iter().rev().for_each(|claim| parts.push_front(vec![claim]));
@@ -241,14 +245,14 @@ async fn bring_one(server: &Server, store: &dyn Store, first: First<'_>, late: &
     }
 }
 
-/// Is the network deleted, or was its creation cut off, too? Configuration that was cut off is not repeated, and no id is given
-/// twice, so it does not come back.
+/// Whether the network was deleted, or its creation was cut off, too. It does not come back: configuration that was cut off
+/// is not repeated, and no id is given twice.
 fn is_gone(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::NotFound { missing: Missing::Network, .. }))
 }
 
-/// There is no network any more in which these could be held, or be in conflict with anything. Its history has no place for
-/// them either, so the log names each of them.
+/// No network is left that could hold these claims, or have a conflict with them. No history has a place for them either, so
+/// the log names each of them.
 fn give_up(server: &Server, late: &Late, network: NetworkId, claims: &[(Address, Entry)]) {
     server.metrics.late_claims.with_label_values(&["gone"]).inc_by(claims.len() as u64);
     let named = claims.iter().map(|(address, entry)| match entry {
@@ -263,17 +267,16 @@ fn give_up(server: &Server, late: &Late, network: NetworkId, claims: &[(Address,
         shard = late.shard.0,
         %network,
         claims,
-        "what was acknowledged in a network that is there no more is given up: whoever was told that he has one of these is \
-         to ask for another"
+        "what was acknowledged in a network that no longer exists is given up: whoever was granted one of these must ask for another"
     );
 }
 
-/// Waited for before the next is asked for. Beside it the lease is kept, which may share this thread.
+/// Notes the answers before the next part is asked for. Does not block the thread, which may also renew the lease.
 async fn keep_answered(store: &dyn Store, late: &Arc<Late>) -> Result<(), String> {
     store.keep_answered(late).await.map_err(|error| format!("what was given back of it cannot be noted: {error}"))
 }
 
-/// A few at a time; what carries a MAC, which may be in use in another network, alone.
+/// Splits claims into small groups; a claim with a MAC, which may be in use in another network, stays alone.
 fn parts(claims: Vec<(Address, Entry)>) -> Vec<Vec<(Address, Entry)>> {
     let has_mac = |entry: &Entry| match entry {
         Entry::Held(held) => held.details.as_ref().is_some_and(|details| details.mac.is_some()),
@@ -284,7 +287,7 @@ fn parts(claims: Vec<(Address, Entry)>) -> Vec<Vec<(Address, Entry)>> {
     together.chain(alone.into_iter().map(|claim| vec![claim])).collect()
 }
 
-/// Asks a network to give back what it can; dry: only what would become of it.
+/// Asks a network to give back what it can; `dry_run` only asks what would become of it.
 async fn ask(server: &Server, first: First<'_>, job: Job, dry_run: bool) -> Result<Outcome, Box<Fault>> {
     let nobody = || Box::new(Fault::NotReady { reason: NotReadyReason::NoOwner, retry_after_ms: 1_000 });
     let reason = format!("acknowledged by node {} before a failover", server.node);

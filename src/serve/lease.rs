@@ -1,6 +1,6 @@
-//! The lease of a tenure: renewed while it is loaded, and as long as it lasts.
+//! The lease of a tenure: renewed while the register is loaded, and for as long as the tenure lasts.
 //!
-//! It is counted on the boot clock, from before the renewal was sent, so that it is over here before it is over in the store.
+//! It is counted on the boot clock, from before the renewal was sent, so that it ends here before it ends in the store.
 //! Neighbour: `keeper`, which ends the tenure.
 //!
 //! Review notes: can a process sleep anywhere, and go on under a token whose lease lapsed meanwhile?
@@ -14,36 +14,36 @@ use crate::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS, NODE_LEASE_RENEWED_EVER
 use crate::server::Server;
 use crate::store::{Store, StoreError, chain};
 
-/// What is said of a lease that lapsed.
+/// The problem of a tenure whose lease lapsed.
 pub(super) const LAPSED: &str = "the lease could not be renewed in time, so another node may have taken over";
 
 /// Why a tenure ended.
 pub(super) struct Lost {
     /// As a sentence.
     pub(super) problem: String,
-    /// Why the store was not reached, if it is that: then nobody else has taken the register either.
+    /// Why the store could not be reached, if that is the cause: then nobody else has taken the register either.
     pub(super) store_away: Option<String>,
 }
 
 impl Lost {
-    /// Somebody else has it, or may have.
+    /// Another node has the register, or may have.
     pub(super) fn to_others(problem: String) -> Self {
         Self { problem, store_away: None }
     }
 }
 
-/// What is left of a lease in which this node may rely on it. Once nothing is, its token is not gone on under, whatever the
-/// store says of the lease after that: between the two the process may have slept for as long as it likes.
+/// How much longer this node may rely on its lease. Once nothing is left it stops acting under its token, whatever the store
+/// says of the lease afterwards: the process may have slept in between for any length of time.
 fn left_ms(clock: &dyn Clock, renewed_ms: &Cell<u64>) -> u64 {
     NODE_LEASE_LAPSES_MS.saturating_sub(clock.lease_ms().saturating_sub(renewed_ms.get()))
 }
 
-/// Did it lapse while nobody looked?
+/// Whether the lease lapsed unnoticed.
 pub(super) fn has_lapsed(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> bool {
     !store.info().ownership_is_standing && left_ms(&*server.clock, renewed_ms) == 0
 }
 
-/// Keeps what was taken so far while the rest is taken and loaded, for ever. What lapsed is left as it is: whoever loads sees
+/// Renews what was taken so far while the rest is taken and loaded, for ever. A lapsed lease is not renewed: the caller sees
 /// that at the end.
 pub(super) async fn renew_while_loading(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Infallible {
     if store.info().ownership_is_standing {
@@ -69,19 +69,19 @@ async fn renews_while_loading<R: Future<Output = Result<(), StoreError>>>(
     }
 }
 
-/// Ends the lease, so that the next owner need not wait until it is over. Not for longer than that: then it is over anyway.
+/// Ends the lease, so that the next owner need not wait for its end. Tries no longer than the lease lasts.
 pub(super) async fn let_go(store: &dyn Store) {
     match tokio::time::timeout(Duration::from_millis(NODE_LEASE_MS), store.release()).await {
         Ok(Ok(())) => {}
         Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
-            tracing::debug!(error = chain(&error), "what was owned is somebody else's already");
+            tracing::debug!(error = chain(&error), "another node already owns the register");
         }
         Ok(Err(error)) => tracing::warn!(error = chain(&error), "the next owner waits for the end of the lease"),
         Err(_) => tracing::warn!("the store does not answer: the next owner waits for the end of the lease"),
     }
 }
 
-/// A start is broken off: neither what it took over nor its name is left to run out.
+/// A start is cancelled: releases the lease, and the node's name, instead of letting them run out.
 pub(super) async fn leave(store: &dyn Store) {
     if store.info().ownership_is_standing {
         return;
@@ -94,7 +94,7 @@ pub(super) async fn leave(store: &dyn Store) {
     }
 }
 
-/// Renews the lease for as long as that works. Answers why it does not any more.
+/// Renews the lease until that fails for good. Returns why.
 pub(super) async fn keep_lease(server: &Server, store: &dyn Store, renewed_ms: &Cell<u64>) -> Lost {
     if store.info().ownership_is_standing {
         return std::future::pending().await;
@@ -116,7 +116,8 @@ async fn keeps_lease<R: Future<Output = Result<(), StoreError>>>(
             match tokio::time::timeout(Duration::from_millis(left), renew()).await {
                 Ok(Ok(())) => {
                     store_away = None;
-                    // Else it came too late: the process slept before it was sent, or before it was heard.
+                    // Otherwise it was too late: the process slept before the request was sent, or before the answer was
+                    // heard.
                     if left_ms(clock, renewed_ms) > 0 {
                         renewed_ms.set(before);
                     }
@@ -124,7 +125,7 @@ async fn keeps_lease<R: Future<Output = Result<(), StoreError>>>(
                 Ok(Err(error @ (StoreError::Fenced { .. } | StoreError::Held { .. }))) => {
                     return Lost::to_others(chain(&error));
                 }
-                // It takes nothing any more, and is not waited for.
+                // The store accepts nothing any more, so there is no point in waiting.
                 Ok(Err(error @ (StoreError::Damaged(_) | StoreError::Poisoned(_)))) => {
                     return Lost::to_others(chain(&error));
                 }
@@ -148,7 +149,7 @@ mod tests {
     use crate::actors::clock::ManualClock;
     use crate::core::types::WallTime;
 
-    /// A node that renews its lease, whose process sleeps now and then.
+    /// A node that renews its lease, and whose process sleeps now and then.
     struct Sleeper {
         clock: ManualClock,
         renewed_ms: Cell<u64>,
@@ -165,7 +166,8 @@ mod tests {
             Self { clock, renewed_ms, sent: Cell::new(0) }
         }
 
-        /// The store renews it whenever it is asked; with the renewal of this number the process sleeps for so long.
+        /// The store renews the lease whenever it is asked; during renewal number `sleeps_at` the process sleeps for
+        /// `sleep_ms`.
         async fn renew(&self, sleeps_at: u32, sleep_ms: u64) -> Result<(), StoreError> {
             self.sent.set(self.sent.get() + 1);
             if self.sent.get() == sleeps_at {
@@ -174,7 +176,7 @@ mod tests {
             Ok(())
         }
 
-        /// Both clocks go on while it renews, for as long as it does, at most so many seconds. Why it ended, if it did.
+        /// Both clocks advance while it renews, for at most `seconds`. Returns why it ended, if it did.
         async fn keeps(&self, sleeps_at: u32, sleep_ms: u64, seconds: u64) -> Option<Lost> {
             let keeping = keeps_lease(&self.clock, || self.renew(sleeps_at, sleep_ms), &self.renewed_ms);
             self.goes_on(keeping, seconds).await
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(sleeper.sent.get(), 5);
     }
 
-    /// It lapsed by what was sent before, although less than a lease passed since this one was sent.
+    /// It lapsed by the previous renewal, although less than a lease has passed since this one was sent.
     #[tokio::test(start_paused = true)]
     async fn a_renewal_that_was_sent_in_time_and_answered_when_the_one_before_had_lapsed_comes_too_late() {
         let sleeper = Sleeper::new();

@@ -1,7 +1,8 @@
 //! The ports: takes them, opens them, serves HTTP on a thread of its own, and deals clients over the reactor threads.
 //!
-//! They are taken before the store is opened, which may begin a register in it: a server that cannot be reached must not be the
-//! one that does. They are opened once there is somebody to answer; before, whoever comes is refused as where no server is.
+//! Ports are taken before the store is opened, because opening may begin a register in it: a server that cannot be reached
+//! must not be the one that does. They are opened once somebody can answer; until then connections are refused, as if there
+//! were no server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub(super) fn bounds(config: &Config) -> Bounds {
 /// Connections that the kernel keeps until they are accepted: a burst of clients that start at once.
 const BACKLOG: i32 = 1_024;
 
-/// A port that is this process's, and that does not listen yet.
+/// A port that this process has bound, but on which it does not listen yet.
 #[derive(Debug)]
 pub(super) struct Port {
     socket: socket2::Socket,
@@ -44,14 +45,14 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Takes it. `key` is the setting that names the address.
+    /// Binds it. `key` is the setting that names the address.
     pub(super) fn take(text: &str, key: &'static str) -> Result<Self, CannotStart> {
         let address: SocketAddr = text.parse().map_err(|_| {
-            CannotStart::port(format!("`{key}` is {text:?}; allowed is an address and a port"), key, None)
+            CannotStart::port(format!("`{key}` is {text:?}; it must be an address and a port"), key, None)
         })?;
         let take = || {
             let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-            // Connections of the process before may still be there. Whoever listens keeps it for himself all the same.
+            // Connections of the previous process may linger. A listener still has the port to itself.
             socket.set_reuse_address(true)?;
             socket.bind(&address.into())?;
             socket.set_nonblocking(true)?;
@@ -63,34 +64,35 @@ impl Port {
     }
 
     fn refused(address: SocketAddr, key: &str, error: &std::io::Error) -> CannotStart {
-        CannotStart::port(format!("cannot listen on {address} (`{key}`): {error}"), key, Some(error))
+        let taken = (error.kind() == std::io::ErrorKind::AddrInUse).then_some(address);
+        CannotStart::port(format!("cannot listen on {address} (`{key}`): {error}"), key, taken)
     }
 
-    /// Which one it is.
+    /// Its address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Listens from now on, and waits for nobody yet. Of two that took it at once only the first one does.
+    /// Starts to listen, without accepting anybody yet. If two processes bound the port at once only the first one succeeds.
     pub(super) fn listen(self) -> Result<std::net::TcpListener, CannotStart> {
         self.socket.listen(BACKLOG).map_err(|error| Self::refused(self.address, self.key, &error))?;
         Ok(self.socket.into())
     }
 }
 
-/// All that a server needs to be reached, before it has a register.
+/// The ports of a server, before it has a register.
 #[derive(Debug)]
 pub(super) struct Ports {
     /// For JSON-RPC.
     pub tcp: Port,
     /// For HTTP.
     pub http: Port,
-    /// For other nodes, if there may be any, with the secret that is shared with them.
+    /// For other nodes, if there may be any, with the secret that all share.
     pub nodes: Option<(Port, Secret)>,
 }
 
 impl Ports {
-    /// Takes them. `is_shared`: may others have a part in the store?
+    /// Binds them. `is_shared`: whether other nodes may use the store.
     pub(super) fn take(config: &Config, is_shared: bool) -> Result<Self, CannotStart> {
         let settings = &config.cluster;
         let nodes = (is_shared && !settings.secret_file.as_os_str().is_empty()).then(|| {
@@ -106,7 +108,7 @@ impl Ports {
     }
 }
 
-/// Serves HTTP on a thread of its own, until the server stops and what was asked is answered, or that thread ends.
+/// Serves HTTP on the given thread, until the server stops and every request is answered, or until that thread ends.
 pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>, thread: &Reactor) {
     thread.spawn(async move {
         match TcpListener::from_std(listener) {
@@ -124,7 +126,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     while let Some((stream, peer)) = arrivals.next().await {
         let metrics = &server.metrics;
         metrics.clients.connections_accepted.inc();
-        // What else is under way, over HTTP, is bounded by itself.
+        // Requests over HTTP have their own bound.
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             metrics.clients.connections_closed.with_label_values(&["limit"]).inc();
             connection::turn_away(&stream);
@@ -153,6 +155,9 @@ mod tests {
         TcpStream::connect(address).unwrap();
         let Err(refused) = Port::take(&address.to_string(), "cluster.listen") else { panic!("two listen on one port") };
         assert!(refused.hint.contains("with `--cluster-listen ADDR`"), "{refused:?}");
+        // Who has it is told: this very process.
+        let told = format!("process {} (`", std::process::id());
+        assert!(refused.problem.contains(&told) && refused.problem.contains("`) of user "), "{refused:?}");
         drop(listener);
     }
 }

@@ -1,24 +1,24 @@
-//! Nodes tell each other through the store that they are here, and note who else is.
+//! Nodes tell each other through the store that they are here, and note which others are.
 //!
-//! Neighbour: `keeper`, which does so beside all else for as long as the process lives.
+//! Neighbour: `keeper`, which runs this beside everything else for as long as the process lives.
 
 use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::limits::NODE_LEASE_MS;
+use crate::seldom::Seldom;
 use crate::server::Server;
 use crate::server::cluster::Node;
 use crate::store::{NodeCard, Store, StoreError, chain};
-use crate::telemetry::Seldom;
 
 const LEASE: Duration = Duration::from_millis(NODE_LEASE_MS);
-/// How often it tells the others that it is here.
+/// How often a node tells the others that it is here.
 pub(super) const MEETS_EVERY: Duration = Duration::from_secs(1);
-/// How soon, and how seldom at the end, it is said again that the store does not do what it shall.
+/// Interval between log lines that say that the store fails to do this: it grows from the first to the second.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
-/// A node as the others see it, who saw it so long ago.
+/// A node as others see it; its card was written `age_ms` ago.
 pub(super) fn node(card: &NodeCard, age_ms: u64) -> Node {
     Node {
         name: card.name.clone(),
@@ -32,8 +32,8 @@ pub(super) fn node(card: &NodeCard, age_ms: u64) -> Node {
     }
 }
 
-/// Tells the others that this node is here, and notes who else is. A store that is one server's alone knows of nobody, the server
-/// itself included, which is there all the same.
+/// Tells the others that this node is here, and notes who else is. A store that belongs to one server alone knows nobody,
+/// not even that server, which exists all the same.
 pub(super) async fn meet(server: &Server, store: &dyn Store) -> Result<(), StoreError> {
     if store.info().ownership_is_standing {
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) async fn meet(server: &Server, store: &dyn Store) -> Result<(), Store
     Ok(())
 }
 
-/// Tells the others that this node is here, and notes who else is, again and again for ever.
+/// Does so again and again, for ever.
 pub(super) async fn meet_others(server: &Server, store: &dyn Store) -> Infallible {
     if store.info().ownership_is_standing {
         return std::future::pending().await;
@@ -51,7 +51,7 @@ pub(super) async fn meet_others(server: &Server, store: &dyn Store) -> Infallibl
     let failures = Seldom::new(SAID_EVERY);
     loop {
         if let Err(error) = meet(server, store).await {
-            // For less than a lease the owner may go on.
+            // An outage that is shorter than a lease need not stop the owner.
             if server.nodes.age() >= LEASE {
                 let why =
                     if store.was_emptied() { "the store was emptied" } else { "this node does not reach the store" };

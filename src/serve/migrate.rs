@@ -5,20 +5,20 @@
 //!                                      ▶ the source says that it moved ▶ the target is finished
 //! ```
 //!
-//! Up to the last but one step the source is as it was, and a crash leaves a target that no server accepts; from there on
-//! nobody serves the source, and the same command finishes the target (`finishing`). Both last steps are durable before the next
-//! begins, as far as the stores can say: in Redis at the replicas that follow it, and on its disk. The copy goes over the contract of all stores, so
-//! it is the same from files to Redis, back, and between two of a kind.
+//! Up to the last step but one the source is unchanged, and a crash leaves a target that no server accepts. From then on
+//! nobody serves the source, and the same command finishes the target (`finishing`). Each of the last two steps is durable
+//! before the next one begins, as far as the stores can say: in Redis on the replicas that follow it, and on its disk. The
+//! copy uses the contract of all stores, so it works the same from files to Redis, back, and between two of a kind.
 //!
 //! **What is carried over**: every network, subnet and entry, with their ids, versions and generations. The rest of the
-//! register begins anew: its identity, so that whoever knows the old one (a copy of it, a note beside a server) never
-//! takes one for the other; its generations, above all that can have been given (R-11); its history, because
-//! batches bear the tokens and the digests of their own line. The number of shards may change: where a network lies
-//! follows from its id.
+//! register starts afresh. It gets a new identity, so that nothing that knows the old one (a copy of it, a note beside a
+//! server) takes one for the other; its generations start above all that can have been given (R-11); its history is empty,
+//! because batches carry the tokens and digests of their own line. The number of shards may change: an id determines the
+//! shard of its network.
 //!
-//! **Time** (R-12). Each shard has its own, so what is left of a lease is counted from the time of the shard that
-//! it comes from: all target shards begin at the latest of these times, and each entry is moved by the difference. The
-//! time of the move itself does not count.
+//! **Time** (R-12). Each shard has its own time, so what is left of a lease is counted from the time of the shard that it
+//! comes from: all target shards begin at the latest of these times, and each entry is shifted by the difference. The
+//! duration of the move itself does not count.
 //!
 //! Neighbours: `cli::migrate` asks and prints; `store::moving` says what the stores promise.
 //!
@@ -42,34 +42,34 @@ use crate::core::types::Generation;
 use crate::store::moving::{LastOf, Movable, MoveNotice, Opening, Origin, fingerprint};
 use crate::store::{Head, StoreError, chain};
 
-/// For how long Redis, or a replica that is waited for, may be away: each time.
+/// How long Redis, or a replica that is waited for, may be away in each attempt.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Who did it, in the history.
+/// The author of the changes, in the history.
 const WRITER: Writer<'static> = Writer { by: "migrate", reason: None };
 
 /// Why a register is not moved. `Display` is a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotMove {
-    /// A store says no, or cannot be reached: the source, mostly.
+    /// A store, mostly the source, refuses or cannot be reached.
     #[error("{0}")]
     Store(String),
-    /// Somebody serves it.
+    /// A server has it open.
     #[error("{0}")]
     Served(String),
-    /// It is somewhere else already.
+    /// The register has already gone elsewhere.
     #[error("{0}")]
     Gone(String),
-    /// The target is not to be moved into.
+    /// The target must not be moved into.
     #[error("{0}")]
     Target(String),
-    /// The target is not reached, or refuses whoever asks.
+    /// The target cannot be reached, or refuses this client.
     #[error("{0}")]
     Away(String),
-    /// It was served where it went, and is not whole there.
+    /// The register was served at the target, and is incomplete there.
     #[error("{0}")]
     WentOn(String),
     /// What the target holds is not what the source had.
-    #[error("what was copied is not what was there ({0}); nothing was moved")]
+    #[error("the copy differs from the original ({0}); nothing was moved")]
     Differs(String),
 }
 
@@ -96,7 +96,7 @@ impl From<CannotFill> for CannotMove {
 }
 
 impl CannotMove {
-    /// Of what was copied already.
+    /// For what was already copied.
     fn of_target(cannot: CannotFill) -> Self {
         match cannot {
             CannotFill::Record(text) => Self::Differs(text),
@@ -105,27 +105,27 @@ impl CannotMove {
     }
 }
 
-/// What was moved.
+/// The result of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MovedRegister {
-    /// What it holds; nothing where a move that was broken off was finished.
+    /// What the register holds; none if this only finished an earlier move.
     pub tally: Option<RegisterTally>,
     /// The target's identity.
     pub register: u128,
-    /// No generation up to this one is given any more.
+    /// No generation up to this one will be given again.
     pub generation: Generation,
 }
 
-/// Told how far it is: done, of how many.
+/// Reports progress: steps done, of how many.
 pub type Tell<'a> = &'a dyn Fn(u64, u64);
 
 /// Opens the target.
 pub type Open<'a> = &'a dyn Fn(Opening) -> Result<Box<dyn Movable>, StoreError>;
 
-/// Moves a register that was opened for that. Where an earlier move was broken off, goes on from what it left.
+/// Moves a register that was opened for this. Goes on from where an earlier move broke off.
 ///
 /// # Errors
-/// What stands in the way. Unless the source says that it moved, it is as it was.
+/// What stands in the way. Unless the source says that it moved, it is unchanged.
 pub async fn run(
     source: &dyn Movable,
     open: Open<'_>,
@@ -133,7 +133,7 @@ pub async fn run(
     tell: Tell<'_>,
 ) -> Result<MovedRegister, CannotMove> {
     if let Some(notice @ MoveNotice::Moved { register, .. }) = source.notice() {
-        // It was closed already: all that can be left to do is to finish where it went.
+        // It was closed already: all that can be left to do is to finish the target.
         let gone = |_| CannotMove::Gone(format!("{} {}", source.place(), notice.refusal()));
         let unfinished = open(Opening::Unfinished(register)).map_err(gone)?;
         let finished = finish(source, &*unfinished, clock).await;
@@ -143,7 +143,8 @@ pub async fn run(
         }
     }
     movable(source)?;
-    // Before the target is opened, which removes what a move that was broken off left there: it may be under way.
+    // Before the target is opened, because opening it removes what an interrupted move left there: that move may still be
+    // running.
     alone(source).await?;
     let target = open(Opening::Target { from: origin(source) }).map_err(untaken)?;
     let moved = carry(source, &*target, clock, tell).await;
@@ -165,7 +166,7 @@ pub fn origin(source: &dyn Movable) -> Origin {
     Origin::of(source.info().register, source.place())
 }
 
-/// Would it be moved, as far as it can be seen without a target? Nothing is changed.
+/// Whether it could be moved, as far as can be seen without a target. Changes nothing.
 ///
 /// # Errors
 /// What stands in the way.
@@ -178,8 +179,8 @@ pub async fn look(source: &dyn Movable) -> Result<(), CannotMove> {
 
 fn movable(source: &dyn Movable) -> Result<(), CannotMove> {
     if source.info().restored_from.is_some() {
-        let text = "it was restored from a copy, and nobody has said yet that it is right: start the server with \
-                    `--accept-restored`, stop it, and move it then";
+        let text = "it was restored from a copy that nobody has accepted yet: start the server once with `--accept-restored`, \
+         stop it, then move it";
         return Err(CannotMove::Store(text.to_owned()));
     }
     Ok(())
@@ -207,13 +208,13 @@ async fn carry(
     carried
 }
 
-/// Has the source say where it went, or that it went nowhere, durably. A replica may be late for once.
+/// Makes the source say where it went, or that it went nowhere, durably. Retries while a replica is late.
 async fn post(source: &dyn Movable, notice: Option<MoveNotice>, ends: Vec<LastOf>) -> Result<(), StoreError> {
     insist(Instant::now() + PATIENCE, is_away, || source.post(notice.clone(), ends.clone())).await
 }
 
-/// Copies all of a register that was taken, and closes it. Says when it `ends`: from there on nobody owns the source, and nobody
-/// can take the target before it is finished.
+/// Copies everything of a register that was taken, and closes it. Sets `ends` before that: from there on nobody owns the
+/// source, and nobody can take the target before it is finished.
 async fn copy(
     source: &dyn Movable,
     target: &dyn Movable,
@@ -221,7 +222,7 @@ async fn copy(
     (clock, tell): (&dyn Clock, Tell<'_>),
 ) -> Result<MovedRegister, CannotMove> {
     let from = take_all(source, clock).await?;
-    // Who raised no format may go back to a program that reads no later one.
+    // If nobody raised the record format, the operator may go back to a program that reads no later one.
     target.write_in(from.iter().map(|(_, head)| head.format).max().unwrap_or_default());
     let to = take_all(target, clock).await?;
     let time = from.iter().map(|(_, head)| head.time).max().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The networks of a network file (`--networks`), made before the server is ready if they are absent: here, or at the node that
-//! owns the register.
+//! The networks of a network file (`--networks`): created if absent before the server is ready, here or at the owner of the
+//! register.
 //!
-//! What may pass by itself is waited for, as it is by a node that begins without such a file (`beginning`): a replica that answers
-//! some seconds later, a register on its way from one node to the next. Where it lasts, the supervisor tries again. A refusal does
-//! not pass, and somebody must look at the file.
+//! Obstacles that may pass by themselves are waited for, just as by a node that starts without such a file (`beginning`): a
+//! replica that answers some seconds later, a register on its way from one node to the next. If one lasts, the supervisor
+//! tries again. A refusal does not pass, and somebody must look at the file.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::peer::NO_CLIENT;
 use crate::server::Server;
 use crate::server::role::Role;
 
-/// For so long what stands in the way of one network may last.
+/// How long an obstacle to one network may last.
 const PASSES_WITHIN_MS: u64 = 3 * NODE_LEASE_MS;
 
-/// Why a network was not made.
+/// Why a network was not created.
 #[derive(Debug, PartialEq, Eq)]
 enum Unmade {
-    /// It cannot be now.
+    /// It cannot be created now.
     Now(String),
-    /// It cannot be as it is written.
+    /// It cannot be created as the file describes it.
     Refused(String),
 }
 
-/// Makes them, one after the other.
+/// Creates them, one after the other.
 pub(super) async fn make_all(
     server: &Arc<Server>,
     keeper: &mut Keeper,
@@ -41,7 +41,7 @@ pub(super) async fn make_all(
     store: StoreKind,
 ) -> Result<(), CannotStart> {
     let mut left = VecDeque::from(networks);
-    // How many were left when it was first so, and when that was.
+    // How many were left when the present obstacle was first met, and when that was.
     let mut since: Option<(usize, u64)> = None;
     loop {
         let making = async {
@@ -76,16 +76,16 @@ pub(super) async fn make_all(
     }
 }
 
-/// Is there a network of this name, which is not what the network file says?
+/// Whether a network of this name exists that differs from the network file.
 fn is_there(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::NameTaken { differs, .. }) if !differs.is_empty())
 }
 
-/// May it pass without anybody doing anything to the file?
+/// Whether it may pass without a change to the file.
 fn may_pass(fault: &Fault) -> bool {
     match fault {
         Fault::Unavailable { .. } | Fault::StoreAway { .. } | Fault::NotReady { .. } => true,
-        // Longer than what is taken at all, it is so at any time.
+        // A request that is longer than the limit is too long at any time.
         Fault::Overloaded { retry_after_ms, .. } => *retry_after_ms > 0,
         Fault::Refused(_)
         | Fault::Contested { .. }
@@ -95,7 +95,7 @@ fn may_pass(fault: &Fault) -> bool {
     }
 }
 
-/// Makes one if it is absent.
+/// Creates a network if it is absent.
 async fn make(role: &Role, input: NetworkInput) -> Result<(), Unmade> {
     let name = input.name.clone();
     let now = |why: &str| Unmade::Now(format!("network `{name}` of the network file: {why}"));
@@ -111,22 +111,23 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), Unmade> {
     match role {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {
-            // It began to connect a moment ago.
+            // The link began to connect a moment ago.
             if !link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await {
-                return Err(now("the node that owns the register is not reached"));
+                return Err(now("the node that owns the register cannot be reached"));
             }
             link.job(NO_CLIENT, 0, order, &outlet);
             drop(outlet);
         }
-        Role::Between => return Err(now("the register goes from one node to the next")),
+        Role::Between => return Err(now("the register is being handed over from one node to another")),
         Role::Waiting { why, .. } => return Err(now(why)),
     }
     match told.recv().await {
         Some(Told::Job(_, Ok(_))) => Ok(()),
-        // A restart is no time to refuse what somebody changed while the server ran: that is `network apply`.
+        // A restart is no time to refuse a network that somebody changed while the server ran: `network apply` is for that.
         Some(Told::Job(_, Err(fault))) if is_there(&fault) => {
             let difference = fault.problem();
-            tracing::warn!(network = %name, difference, "left as it is: `allod network apply FILE` makes it what the network file says");
+            tracing::warn!(network = %name, difference, "left as it is: `allod network apply FILE` makes it what the network \
+             file says");
             Ok(())
         }
         Some(Told::Job(_, Err(fault))) if may_pass(&fault) => Err(now(&fault.problem())),

@@ -1,19 +1,19 @@
-//! What a node says of the register that it serves from now on: which one it is, where, and how much is in it. A directory that is
-//! not mounted, or a slip in its name, opens as well as the right one, and is told from it by nothing else.
+//! Logs which register a node serves from now on, where it is, and how much it holds. A directory that is not mounted, or a
+//! typo in its name, opens as well as the right one, and nothing else tells the two apart.
 //!
-//! Neighbour: `keeper`, which says it at the beginning of each tenure.
+//! Neighbour: `keeper`, which calls this at the beginning of each tenure.
 
 use crate::actors::service::Shared;
 use crate::core::plural::counted;
 
-/// Says so.
+/// Logs it.
 pub(super) fn say(register: &Shared, place: &str) {
     let holds = holds(register);
     let register = format!("{:032x}", register.info.register);
     tracing::info!(place, register, holds, "the register is open");
 }
 
-/// Networks, and how many addresses of them somebody has.
+/// Number of networks, and of addresses in them that are held.
 fn holds(register: &Shared) -> String {
     let (mut networks, mut held) = (0_u64, 0_u128);
     for route in register.routes.all().into_iter().filter(|route| route.name.is_some()) {

@@ -1,4 +1,4 @@
-//! Opens the store that a configuration names, or says what stands in the way.
+//! Opens the store that the configuration names, or says what stands in the way.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
         StoreKind::Embedded => {
             let directory = &config.store.directory;
             let options = embedded::EmbeddedOptions {
-                accept_restored: config.store.accept_restored,
-                give_up_history: config.store.give_up_history,
-                give_up_snapshot: config.store.give_up_snapshot,
+                accept_restored: config.store.once.accept_restored,
+                give_up_history: config.store.once.give_up_history,
+                give_up_snapshot: config.store.once.give_up_snapshot,
                 record_format: Format::new(config.store.record_format),
                 history_seconds: config.history.keep_seconds,
                 history_bytes: config.history.bytes_in(StoreKind::Embedded),
@@ -55,30 +55,35 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     }
 }
 
-/// This process is root, and the register of the directory another user's: what that means, and what to do.
+/// What is wrong if this process is root and the register in the directory belongs to another user, and what to do.
 pub(super) fn as_root(directory: &Path) -> Option<(String, String)> {
     let owner = owner::other_than_root(directory)?;
     let shown = directory.display();
     let problem = format!(
-        "{shown} belongs to user {owner}, and this process is root's: what it wrote there the server of that user could not write"
+        "{shown} belongs to user {owner}, and this process runs as root: the server of that user could not write to the files \
+         that it makes there"
     );
     let hint = format!(
-        "say the same as that user, with `{}` before it; or give root all of it, `chown -R root {shown}`",
+        "run the same command as that user, with `{}` before it; or give the directory to root: `chown -R root {shown}`",
         owner.runs_by()
     );
     Some((problem, hint))
 }
 
-/// Files in the directory that the server cannot write: what was seen, and what to do.
+/// Files in the directory that the server cannot write: what was found, and what to do.
 pub(super) fn left_by_others(directory: &Path) -> Option<(String, String)> {
-    let Unwritable { owner, file, files } = owner::unwritable(directory)?;
+    let Unwritable { owner, file, files, is_own } = owner::unwritable(directory)?;
     let more = if files > 1 { format!(" and {} more", files - 1) } else { String::new() };
-    let seen =
-        format!("user {owner} may not write {}{more}, perhaps of a start as root", directory.join(file).display());
-    Some((seen, format!("as root, while no server has it open: `chown -R {owner} {}`", directory.display())))
+    let (file, shown) = (directory.join(file), directory.display());
+    let seen = format!("user {owner} may not write {}{more}", file.display());
+    if is_own {
+        return Some((format!("{seen}, by its mode"), format!("give him his rights back: `chmod -R u+rwX {shown}`")));
+    }
+    let seen = format!("{seen}, perhaps of a start as root");
+    Some((seen, format!("as root, while no server has it open: `chown -R {owner} {shown}`")))
 }
 
-/// Why the register in files does not open.
+/// Why the register in files cannot be opened.
 fn unopened(directory: &Path, error: &StoreError) -> CannotStart {
     let problem = format!("cannot open the store in {}: {}", directory.display(), chain(error));
     let cannot = match error {
@@ -90,13 +95,13 @@ fn unopened(directory: &Path, error: &StoreError) -> CannotStart {
         None if nameplate::is_of_node(directory) && matches!(error, StoreError::Foreign(_)) => {
             CannotStart { hint: hint_of_node(directory), ..cannot }
         }
-        // It went somewhere else: no other directory helps, and no right to write.
+        // The register went elsewhere: neither another directory nor write permission would help.
         Some(notice) if matches!(error, StoreError::Foreign(_)) => CannotStart { hint: notice.hint(), ..cannot },
         Some(_) | None => cannot,
     }
 }
 
-/// Another process has the directory that the configuration names: who, in the words of a start that finds it so when it opens it.
+/// Another process has the configured directory open: the error that a start would report when it opens the directory.
 pub(super) fn in_use(config: &Config) -> Option<CannotStart> {
     let directory = &config.store.directory;
     match config.store.kind {
@@ -106,7 +111,7 @@ pub(super) fn in_use(config: &Config) -> Option<CannotStart> {
     }
 }
 
-/// Where the register is that the configuration names, for people: without a password.
+/// Location of the configured register, for people: without a password.
 pub(super) fn place(config: &Config) -> String {
     let StoreSettings { kind, directory, redis, prefix, .. } = &config.store;
     match kind {
@@ -116,7 +121,7 @@ pub(super) fn place(config: &Config) -> String {
     }
 }
 
-/// The store in Redis as the configuration has it.
+/// Options of the store in Redis, as configured.
 pub(super) fn redis_options(config: &Config) -> RedisOptions {
     let settings = &config.store;
     RedisOptions {
@@ -124,8 +129,8 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
         prefix: settings.prefix.clone(),
         owner: config.node(),
         directory: Some(settings.directory.clone()),
-        accept_new_store: settings.accept_new_store,
-        accept_rollback: settings.accept_rollback,
+        accept_new_store: settings.once.accept_new_store,
+        accept_rollback: settings.once.accept_rollback,
         record_format: Format::new(settings.record_format),
         history_seconds: config.history.keep_seconds,
         history_bytes: config.history.bytes_in(StoreKind::Redis),
@@ -137,7 +142,7 @@ pub(super) fn redis_options(config: &Config) -> RedisOptions {
     }
 }
 
-/// What to do about the directory of a node whose register is in Redis that is opened as if it held one.
+/// What to do if a directory is opened as a register but belongs to a node whose register is in Redis.
 pub(super) fn hint_of_node(directory: &Path) -> String {
     let files: Vec<String> = nameplate::files_of_node(directory).iter().map(|name| format!("`{name}`")).collect();
     let both = match &files[..] {
@@ -165,8 +170,8 @@ pub(super) fn left_behind(config: &Config) -> Option<(String, String)> {
     let keys =
         if *prefix == StoreSettings::default().prefix { String::new() } else { format!(" --redis-prefix {prefix}") };
     let hint = format!(
-        "`allod migrate {} {}{keys}` moves it there, then start it again: what it has granted would be granted once more; a node of \
-         a register that is in Redis already has a directory of its own (`--data DIR`)",
+        "`allod migrate {} {}{keys}` moves it there; then start it again. Otherwise what it has granted would be granted again. \
+         A node of a register that is already in Redis needs a directory of its own (`--data DIR`)",
         directory.display(),
         without_secret(redis)
     );
@@ -180,11 +185,11 @@ fn connect(config: &Config) -> Result<Arc<dyn Store>, CannotStart> {
     Ok(Arc::new(store))
 }
 
-/// Why the register in Redis does not open.
+/// Why the register in Redis cannot be opened.
 fn unconnected(config: &Config, error: &StoreError) -> CannotStart {
     let problem = format!("cannot open the store in Redis: {}", chain(error));
     let cannot = CannotStart::of_node(problem, error, &config.store.directory);
-    // To look is to read all of the log: not at each start that does not reach Redis.
+    // Looking for a register in files means reading its whole log: not at each start that cannot reach Redis.
     if !matches!(error, StoreError::Foreign(_)) || nameplate::is_of_node(&config.store.directory) {
         return cannot;
     }

@@ -1,6 +1,6 @@
-//! This node among the others that share its register: who it is, where they reach it, and the ways to them.
+//! This node among the others that share its register: who it is, where they reach it, and its links to them.
 //!
-//! Only with a store that several nodes share, and a secret that they share.
+//! Used only with a store that several nodes share, and a secret that they share.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,14 +23,14 @@ use crate::store::{NodeCard, StoreInfo};
 pub(super) struct Peers {
     own: Arc<Identity>,
     secret: Secret,
-    /// Where the others reach this one.
+    /// Where the others reach this node.
     address: String,
     listener: Option<std::net::TcpListener>,
-    /// Ways that somebody still uses: two to one node would throw each other out.
+    /// Links that are still in use: two links to one node would throw each other out.
     links: Mutex<HashMap<String, Weak<Link>>>,
 }
 
-/// How a node is known: by its card always, and with a port for other nodes and a secret as one that can be asked.
+/// How others know a node: always by its card, and as one that can be asked if it has a port for other nodes and a secret.
 pub(super) fn introduce(
     config: &Config,
     info: &StoreInfo,
@@ -58,8 +58,8 @@ pub(super) fn introduce(
     Ok((card, Some(Peers { own: Arc::new(own), secret, address, listener: Some(listener), links: Mutex::default() })))
 }
 
-/// Where clients reach a node that listens here. One that listens on all addresses names none of them: then it is the host
-/// that other nodes reach it at.
+/// The address at which clients reach a node that listens on `listens`. A node that listens on all addresses has none to
+/// name: it gives the host at which other nodes reach it.
 pub(super) fn reached_at(listens: SocketAddr, advertise: &str) -> String {
     match advertise.rsplit_once(':') {
         Some((host, _)) if listens.ip().is_unspecified() => format!("{host}:{}", listens.port()),
@@ -68,12 +68,12 @@ pub(super) fn reached_at(listens: SocketAddr, advertise: &str) -> String {
 }
 
 impl Peers {
-    /// Begins to answer other nodes, until `stop`; then what was read is answered.
+    /// Starts to answer other nodes, until `stop`; every request that was read by then is still answered.
     pub(super) fn listen(&mut self, handler: Arc<dyn Serve>, stop: CancellationToken, tasks: &TaskTracker) {
         let Some(listener) = self.listener.take() else { return };
         tracing::info!(address = self.address, "other nodes reach this one");
         let serving = listener::serve(listener, Arc::clone(&self.own), self.secret.clone(), handler, stop);
-        // The end of the server waits for it: what other nodes have asked is answered.
+        // The end of the server waits for this, so that other nodes get their answers.
         let task = tasks.token();
         actix::spawn(async move {
             let _task = task;
@@ -83,7 +83,7 @@ impl Peers {
         });
     }
 
-    /// The way to another node.
+    /// The link to another node.
     pub(super) fn link(&self, address: &str) -> Arc<Link> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         links.retain(|_, link| link.strong_count() > 0);

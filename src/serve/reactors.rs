@@ -1,20 +1,20 @@
-//! The reactor threads, all of them at once, and the one that speaks HTTP where sessions are meant.
+//! The reactor threads together; where sessions are concerned, that includes the thread that serves HTTP.
 //!
-//! Whatever a task does between two waits is over on its thread before another task of that thread runs. So once each of
-//! them has run a task, each has done with what it began before, and looks at everything anew: it lives (`supervisor`),
-//! and it has seen what this node is by now (`handover`).
+//! What a task does between two awaits is finished before another task of that thread runs. So once each thread has run a
+//! new task, each has finished what it was doing before, and sees the present state: the thread is alive (`supervisor`), and
+//! it has seen the node's present role (`handover`).
 
 use tokio::sync::mpsc;
 
 use crate::actors::reactor::Reactor;
 
-/// Waits until each reactor ran a task; false if one is gone. A reactor that is stuck keeps it waiting.
+/// Waits until each reactor has run a task; returns false if one is gone. A reactor that is stuck keeps it waiting.
 pub(super) async fn all_run(reactors: &[Reactor]) -> bool {
     let (ran, mut heard) = mpsc::channel(reactors.len().max(1));
     for reactor in reactors {
         let ran = ran.clone();
         reactor.spawn(async move {
-            // There is room for each; nobody hears it only where the server stops.
+            // There is room for each; nobody listens only when the server stops.
             let _ = ran.try_send(());
         });
     }

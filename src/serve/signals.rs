@@ -1,13 +1,14 @@
-//! SIGTERM and SIGINT: the server is asked to stop. SIGHUP: the configuration is read again, and the log level taken over.
+//! SIGTERM and SIGINT ask the server to stop. SIGHUP makes it read its configuration again, and apply the log level.
 //!
 //! ```text
-//! SIGHUP ▶ read the file, with environment and flags of the start ▶ check all of it ▶ switch the level ▶ name what waits for a start
+//! SIGHUP ▶ read the file, with environment and flags of the start ▶ check all of it ▶ switch the level
+//!        ▶ name the keys that wait for the next start
 //! ```
 //!
-//! The level is all that is switched: ports, bounds and the store are what clients and other nodes were told of, and a value
-//! that is right only together with another is not taken alone. A file that cannot be read or is wrong changes nothing.
+//! Only the level is applied: clients and other nodes were told of ports, bounds and store, and a value may be right only
+//! together with another one. A file that cannot be read, or is wrong, changes nothing.
 //!
-//! Review notes: can a SIGHUP end the process, at whatever moment? Is something of a refused file in force?
+//! Review notes: can a SIGHUP ever end the process? Does any value of a refused file take effect?
 
 use std::path::PathBuf;
 
@@ -18,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, Sources};
 use crate::telemetry;
 
-/// What was read at the start, and how to read it again.
+/// The settings of the start, and how to read them again.
 pub(super) struct ReadSettings {
     /// The file, if one was named.
     pub file: Option<PathBuf>,
@@ -28,8 +29,8 @@ pub(super) struct ReadSettings {
     pub config: Config,
 }
 
-/// Listens for signals, and has a thread of its own deal with them. They are listened for when this returns: what comes
-/// the moment after is not lost, and does not end the process.
+/// Handles signals in a thread of its own. The handlers are in place when this returns: a signal that comes the moment after
+/// is not lost, and does not end the process.
 fn listen<F>(
     name: &str,
     kinds: &[SignalKind],
@@ -47,7 +48,7 @@ where
     thread.spawn(move || runtime.block_on(deal(signals))).map(drop)
 }
 
-/// From now on these signals ask it to stop, also while it starts.
+/// From now on these signals ask the server to stop, also while it starts.
 pub(super) fn stop_on_signals(stop: CancellationToken) {
     let listened = listen("signals", &[SignalKind::terminate(), SignalKind::interrupt()], |mut signals| async move {
         let (Some(mut interrupt), Some(mut terminate)) = (signals.pop(), signals.pop()) else { return };
@@ -63,7 +64,7 @@ pub(super) fn stop_on_signals(stop: CancellationToken) {
     }
 }
 
-/// From now on a SIGHUP has the configuration read again; before, it ends the process.
+/// From now on a SIGHUP makes the server read its configuration again; before, it ends the process.
 pub(super) fn on_hangup(mut reading: ReadSettings) {
     let listened = listen("hangups", &[SignalKind::hangup()], |mut signals| async move {
         let Some(mut hangups) = signals.pop() else { return };
@@ -79,7 +80,7 @@ pub(super) fn on_hangup(mut reading: ReadSettings) {
 impl ReadSettings {
     fn again(&mut self) {
         let Some(file) = self.file.clone() else {
-            return tracing::warn!("SIGHUP: there is nothing to read again, as no file was named by --config");
+            return tracing::warn!("SIGHUP: there is nothing to read again, because no file was named by --config");
         };
         let read = Sources::gather(Some(file.clone()), self.flags.clone())
             .and_then(|sources| Config::load(&sources).map(|config| (sources, config)));
@@ -91,17 +92,17 @@ impl ReadSettings {
         let level = config.log.level.clone();
         if level == self.config.log.level {
             let set_by = sources.origin("log.level").to_string();
-            tracing::info!(%file, log_level = level, set_by, "SIGHUP: the configuration was read, the log level is as it was");
+            tracing::info!(%file, log_level = level, set_by, "SIGHUP: the configuration was read, the log level is unchanged");
         } else if let Err(problem) = self.switch(level) {
             return tracing::error!(problem, "SIGHUP: the log level cannot be switched, nothing changed");
         }
         let waiting = self.config.differing(&config).join(", ");
         if !waiting.is_empty() {
-            tracing::warn!(%file, keys = waiting, "SIGHUP: these keys were changed, and count from the next start on");
+            tracing::warn!(%file, keys = waiting, "SIGHUP: these keys were changed, and take effect at the next start");
         }
     }
 
-    /// Said where it is seen: before, by the old level, or else after, by the new one.
+    /// Logged when it is visible: before the switch if the old level shows it, otherwise after it.
     fn switch(&mut self, to: String) -> Result<(), String> {
         let from = std::mem::replace(&mut self.config.log.level, to.clone());
         let say = || tracing::info!(from, to, "SIGHUP: the log level is switched");

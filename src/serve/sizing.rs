@@ -1,20 +1,20 @@
-//! How large a machine a register needs: arithmetic over figures that were measured, each with the command that measured it.
+//! How large a machine a register needs: arithmetic over measured figures, each with the command that measured it.
 //!
-//! Bytes are nearly the same on any machine of 64 bits; times are those of the machine in README.md, *Numbers*: two processors
+//! Bytes are nearly the same on any 64-bit machine; times are those of the machine in README.md, *Numbers*: two processors
 //! of an Intel Xeon in a virtual machine. A test (`tests/e2e/sizing.rs`) compares the bytes with what servers really take.
 //!
-//! Review notes: does a figure here still agree with README.md and deploy/README.md? Is what happens for an instant (a
-//! snapshot, a hand-over, a rewritten file) in `most` and not in `usual`?
+//! Review notes: does each figure still agree with README.md and deploy/README.md? Is what happens only briefly (a snapshot,
+//! a handover, a rewritten file) in `most` and not in `usual`?
 
 use serde::Serialize;
 
 use crate::config::{Config, History, StoreKind};
 use crate::core::address::Family;
 
-/// A server with files that holds nothing: resident memory of `allod serve` after its first start, of which a segment's 64 MiB
-/// of zeros are most.
+/// An empty server with files: resident memory of `allod serve` after its first start, most of which are the 64 MiB of zeros
+/// of a segment.
 const EMPTY_WITH_FILES: u64 = 96_000_000;
-/// A server over Redis that holds nothing: resident memory of `allod serve` after its first start.
+/// An empty server over Redis: resident memory of `allod serve` after its first start.
 const EMPTY_OVER_REDIS: u64 = 40_000_000;
 /// A network with one subnet: resident memory of 10 000 of them (files) and 5 000 (Redis), made by `network.create`.
 const NETWORK_WITH_FILES: u64 = 12_000;
@@ -26,17 +26,17 @@ const RESERVATION: [u64; 2] = [265, 310];
 /// A reservation over Redis at 1 000 000, `store.redis_heal_bytes = 0`: 346 after the grants, and some 10 more after a
 /// start.
 const RESERVATION_OVER_REDIS: [u64; 2] = [357, 398];
-/// More while a snapshot is made: the peak of resident memory at 2 200 000 reservations, above what stays (180 bytes).
+/// Added while a snapshot is made: the peak of resident memory at 2 200 000 reservations, less what stays (180 bytes).
 const SNAPSHOT_WORK: u64 = 181;
 /// A reservation in a snapshot: its file at 2 200 000 (IPv4) and 1 900 000 (IPv6).
 const SNAPSHOT: [u64; 2] = [57, 67];
-/// A segment of the log. There is one that is written and one that is made ahead.
+/// A segment of the log. There are two: the one that is written, and one that is made ahead.
 const SEGMENT: u64 = 64 << 20;
-/// An event of the history where many are committed together: 66 to 90 bytes by `allod_store_log_bytes_total`.
+/// An event of the history if many are committed together: 66 to 90 bytes by `allod_store_log_bytes_total`.
 const EVENT_TOGETHER: [u64; 2] = [78, 90];
 /// An event that is a commit of its own: README.md, *Limits*.
 const EVENT_ALONE: u64 = 200;
-/// Fewer events in a second than these mostly come alone.
+/// Below this rate most events are commits of their own.
 const ALONE_PER_SECOND: f64 = 1_000.0;
 /// A reservation in Redis: `used_memory` without history, at 200 000 to 1 000 000 (68 to 72 bytes IPv4, 105 IPv6; records of 60
 /// bytes). `src/store/redis/mod.rs` has 61 and 100 for records of 47.
@@ -45,38 +45,39 @@ const RESERVATION_IN_REDIS: [u64; 2] = [71, 105];
 const NETWORK_IN_REDIS: u64 = 590;
 /// What Redis adds to the bytes of a history: 77 for each event of 66 (deploy/README.md: half as much again, at most).
 const REDIS_HISTORY_PERCENT: u64 = 120;
-/// Redis with nothing in it.
+/// An empty Redis.
 const EMPTY_REDIS: u64 = 1_500_000;
-/// Files of Redis for each byte of its memory: one that is written, which may double before it is rewritten, and the next.
+/// Bytes of Redis' files for each byte of its memory: the present file, which may double before it is rewritten, and the
+/// next one.
 const REDIS_FILES: u64 = 3;
-/// Processor time of the server for a change, in microseconds: 5.5 where a thousand come at once for one network, 12 where they
+/// Processor time of the server for a change, in microseconds: 5.5 if a thousand come at once for one network, 12 if they
 /// are spread over 64.
 const MICROSECONDS: f64 = 12.0;
-/// Processor time of Redis for a change, in microseconds, a thousand at once. One thread does all.
+/// Processor time of Redis for a change, in microseconds, a thousand at once. A single thread does all of it.
 const REDIS_MICROSECONDS: f64 = 3.8;
 /// Bytes of an `ip.allocate` and of its whole answer, as in README.md, *Try it*; `brief` answers take 110.
 const REQUEST: u64 = 120;
 const ANSWER: u64 = 640;
-/// Until a server that was killed is ready, for each million of reservations in one network: README.md, *Numbers*.
+/// Seconds until a server that was killed is ready, for each million reservations in one network: README.md, *Numbers*.
 const START_SECONDS_A_MILLION: f64 = 1.1;
 
-/// What a register is to be.
+/// The register that is asked about.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RegisterSize {
     /// Networks, each with a subnet.
     pub networks: u64,
-    /// Reservations that are held together.
+    /// Reservations that are held at the same time.
     pub reservations: u64,
-    /// Where it is kept.
+    /// The kind of store.
     pub store: StoreKind,
-    /// Grants in a second, as long as it lasts; as many are let go.
+    /// Grants in a second, sustained; as many are released.
     pub allocations_per_second: f64,
     /// Family of the addresses.
     #[serde(serialize_with = "number")]
     pub family: Family,
     /// `history.keep_seconds`.
     pub history_seconds: u64,
-    /// `history.keep_bytes`; 0: what befits the store.
+    /// `history.keep_bytes`; 0: the default of the store.
     pub history_bytes: u64,
 }
 
@@ -84,16 +85,16 @@ fn number<S: serde::Serializer>(family: &Family, serializer: S) -> Result<S::Ok,
     serializer.serialize_u8(if *family == Family::V4 { 4 } else { 6 })
 }
 
-/// Bytes as they are for most of the time, and at worst.
+/// Bytes: the usual amount, and the largest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// For most of the time.
     pub usual: u64,
-    /// While something goes on that `why` names.
+    /// During a temporary activity that the output explains.
     pub most: u64,
 }
 
-/// What it takes.
+/// The machine that the register needs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sizing {
     /// Memory of each node that may own the register.
@@ -106,20 +107,20 @@ pub struct Sizing {
     pub redis_disk: Option<Bytes>,
     /// History that is kept, as encoded.
     pub history: u64,
-    /// For how long that reaches, in seconds; as wished where there is room.
+    /// How far back that reaches, in seconds; as far as wished if there is room.
     pub history_reaches_seconds: u64,
     /// Processors of the node that are busy.
     pub processors: f64,
     /// Share of the one processor that Redis can use.
     pub redis_processor: Option<f64>,
-    /// Bytes a second that clients send and are sent.
+    /// Bytes a second to and from clients.
     pub network_per_second: u64,
-    /// Until a server that was killed is ready.
+    /// Seconds until a server that was killed is ready.
     pub start_seconds: f64,
 }
 
 impl RegisterSize {
-    /// With the history that a server keeps by default.
+    /// With the default history.
     pub fn new(networks: u64, reservations: u64, store: StoreKind) -> Self {
         let History { keep_seconds, keep_bytes } = History::default();
         Self {
@@ -133,7 +134,7 @@ impl RegisterSize {
         }
     }
 
-    /// Encoded history, and for how long it reaches.
+    /// Bytes of encoded history, and how far back it reaches.
     fn history(&self) -> (u64, u64) {
         let by = usize::from(self.family == Family::V6);
         let per_second = 2.0 * self.allocations_per_second;
@@ -149,7 +150,7 @@ impl RegisterSize {
         (kept, reaches)
     }
 
-    /// What it takes.
+    /// The machine that the register needs.
     pub fn sizing(&self) -> Sizing {
         let by = usize::from(self.family == Family::V6);
         let times = |count: u64, bytes: u64| count.saturating_mul(bytes);
@@ -165,7 +166,8 @@ impl RegisterSize {
                     times(self.reservations, RESERVATION[by]),
                 ]);
                 let memory = Bytes { usual, most: sum(&[usual, times(self.reservations, SNAPSHOT_WORK)]) };
-                // The snapshot, and the next one beside it; history is cut a segment at a time, when that is made.
+                // The snapshot, and the next one beside it; history is dropped a segment at a time, when the next one is
+                // made.
                 let usual = sum(&[history, 2 * SEGMENT, snapshot]);
                 (memory, Bytes { usual, most: sum(&[usual, snapshot, SEGMENT]) })
             }
@@ -174,10 +176,10 @@ impl RegisterSize {
                     times(self.networks, NETWORK_OVER_REDIS),
                     times(self.reservations, RESERVATION_OVER_REDIS[by]),
                 ]);
-                // All that is kept counts: 64 MiB of it took 64 MB of resident memory, by 68 000 commits of one change.
+                // The bound counts fully: 64 MiB of it took 64 MB of resident memory, by 68 000 commits of one change.
                 let heal = Config::default().store.redis_heal_bytes;
                 let usual = sum(&[EMPTY_OVER_REDIS, register, heal]);
-                // Once more while it is handed over.
+                // A second copy while it is handed over.
                 (Bytes { usual, most: sum(&[usual, register]) }, Bytes::default())
             }
             StoreKind::Memory => {
@@ -228,7 +230,7 @@ mod tests {
         assert!(files.memory.most > files.memory.usual && files.redis_memory.is_none());
         let redis = RegisterSize::new(1, 1_000_000, StoreKind::Redis).sizing();
         let memory = redis.redis_memory.unwrap();
-        // 71 MB, and as many events of 78 bytes with what Redis adds.
+        // 71 MB, and as many events of 78 bytes with the overhead of Redis.
         assert!((160_000_000..170_000_000).contains(&memory.usual), "{memory:?}");
         assert_eq!(memory.most, 2 * memory.usual);
         let six = RegisterSize { family: Family::V6, ..RegisterSize::new(1, 1_000_000, StoreKind::Embedded) }.sizing();

@@ -1,15 +1,15 @@
 //! Tells the supervisor of this process (systemd, `Type=notify`) that the server is ready, that it lives, and that it stops.
 //!
-//! A supervisor that named no socket in `NOTIFY_SOCKET` is told nothing. With `WATCHDOG_USEC` it wants a sign of life at
-//! least so often, and kills and starts what stays silent. The sign is given only after each reactor ran a task: a thread
-//! that is stuck, or gone, with the connections and networks it runs, is what another start mends. The disk and Redis are
-//! not asked: where they stand still the server refuses, and another start would not help.
+//! Without a socket in `NOTIFY_SOCKET` nothing is sent. With `WATCHDOG_USEC` the supervisor expects a sign of life at least
+//! that often, and restarts a process that stays silent. The sign is sent only after each reactor has run a task: a thread
+//! that is stuck or gone, along with the connections and networks that it runs, is something that a restart mends. The disk
+//! and Redis are not checked: if they stand still the server refuses requests, and a restart would not help.
 //!
-//! A stop that waits until the register is written anew takes longer than the supervisor grants one: it is asked for more time
+//! A stop that waits until the register is written again takes longer than the supervisor allows: it is asked for more time
 //! (`EXTEND_TIMEOUT_USEC`) for as long as that lasts, which `anew` bounds.
 //!
-//! A server that begins once more in the same process has not stopped: who says that he stops is killed after a while. It gives
-//! no signs until it serves, so the supervisor is asked for as much patience as with a start.
+//! A server that starts over in the same process does not announce a stop: a process that did would be killed after a while.
+//! It sends no signs of life until it serves, so the supervisor is asked for as much patience as with a start.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ use super::Running;
 use super::reactors::all_run;
 use crate::actors::reactor::Reactor;
 
-/// Signs of life in the time after which the supervisor takes silence for death: one that comes late harms nothing.
+/// Signs of life within the time after which the supervisor takes silence for death: so a late one does no harm.
 const SIGNS_PER_LIMIT: u32 = 4;
 
-/// How long a server may take to begin once more: a large register is loaded.
+/// How long a server may take to start over: it loads a large register.
 const BEGINS_WITHIN: Duration = Duration::from_secs(600);
 
-/// How much longer a stop may take from when the supervisor is told so: as long as deploy/allod.service grants one.
+/// How much longer a stop may take, from each request for more time: as long as deploy/allod.service allows.
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
-/// How often it is told, well before that is over.
+/// How often more time is requested, well before the last grant ends.
 const EXTENDS_EVERY: Duration = Duration::from_secs(5);
 
 /// The thread that speaks to the supervisor.
 pub struct Watched {
     stop: CancellationToken,
-    /// Of the process.
+    /// When the process ends.
     ends: CancellationToken,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Says that the server is ready, perhaps `again`, and goes on saying that it lives until it is asked to stop; and that it stops,
-/// if the process `ends` with it.
+/// Announces that the server is ready, perhaps `again`, and sends signs of life until it is asked to stop; then announces
+/// the stop, if the process `ends` with it.
 pub fn watch(running: &Running, ends: &CancellationToken, again: bool) -> Watched {
     let status = format!("serving: JSON-RPC {}, HTTP {}", running.tcp, running.http);
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
@@ -68,13 +68,13 @@ pub fn watch(running: &Running, ends: &CancellationToken, again: bool) -> Watche
 }
 
 impl Watched {
-    /// Waits until the supervisor was told of the end, whatever the server ended of; or that it begins once more, if it does.
+    /// Waits until the supervisor was told of the end, whatever its cause; or that the server starts over, if it does.
     pub fn end(self, begins_again: bool) {
         self.stop.cancel();
-        // A thread that crashed has said so itself.
+        // A thread that panicked has already logged it.
         let _ = self.thread.map(std::thread::JoinHandle::join);
         if begins_again {
-            tell(&[NotifyState::Status("beginning once more: Redis was emptied, and the register was written anew")]);
+            tell(&[NotifyState::Status("starting again: Redis was emptied, and the register was written to it again")]);
             if sd_notify::watchdog_enabled().is_some() {
                 tell(&[patience(BEGINS_WITHIN)]);
             }
@@ -108,15 +108,16 @@ fn patience(limit: Duration) -> NotifyState<'static> {
     NotifyState::WatchdogUsec(limit.as_micros().try_into().unwrap_or(u32::MAX))
 }
 
-/// Asks for more time until the register is written, and then once more for what comes behind it.
+/// Asks for more time until the register is written, and then once more for what follows.
 async fn extend_stop(mut writes_anew: watch::Receiver<bool>) {
     let longer = || NotifyState::ExtendTimeoutUsec(STOPS_WITHIN.as_micros().try_into().unwrap_or(u32::MAX));
-    let status = "stopping: first writes the register anew, which Redis lost; killed now, it is gone";
+    let status = "stopping, but first writing the register again, which Redis lost; if this process is killed now, the register \
+     is lost";
     let mut asked = false;
     while *writes_anew.borrow_and_update() {
         tell(&[longer(), NotifyState::Status(status)]);
         asked = true;
-        // One that is gone writes nothing any more.
+        // A sender that is gone writes nothing any more.
         if tokio::time::timeout(EXTENDS_EVERY, writes_anew.changed()).await.is_ok_and(|told| told.is_err()) {
             break;
         }
@@ -126,8 +127,8 @@ async fn extend_stop(mut writes_anew: watch::Receiver<bool>) {
     }
 }
 
-/// What it does when it stops.
-const ANSWERS: &str = "stopping: answers what was read";
+/// The status during a stop.
+const ANSWERS: &str = "stopping: answering the requests that were read";
 
 fn tell_of_stop() {
     tell(&[NotifyState::Stopping, NotifyState::Status(ANSWERS)]);

@@ -1,4 +1,4 @@
-//! Keeps the register ready in memory for a while, beside its owner, until this node takes it over.
+//! Keeps the register loaded for a while, beside its owner, until this node takes it over.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use crate::actors::{Applied, Fault};
 use crate::server::steward::NodeOrder;
 use crate::store::Store;
 
-/// How often what the owner commits is taken in.
+/// How often the owner's new commits are read.
 const FOLLOWS_EVERY: Duration = Duration::from_millis(20);
-/// For how long it is kept when nobody asks for it: it is as large as the register.
+/// How long it is kept if nobody asks for it: it takes as much memory as a register.
 const KEPT: Duration = Duration::from_secs(60);
-/// How long whoever asks for it waits.
+/// How long the caller waits for it.
 const GIVEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// The register, as far as it is ready. Dropped, it is forgotten.
+/// The register, as far as it is loaded. Dropping this frees it.
 #[derive(Debug)]
 pub(super) struct Warm {
     wanted: oneshot::Sender<oneshot::Sender<Standby>>,
-    /// Getting ready ends with this, too: it takes the memory of a register.
+    /// Dropping this also cancels the loading, which takes the memory of a register.
     _kept: DropGuard,
 }
 
 impl Warm {
-    /// Begins to get ready, and answers the order when it is.
+    /// Starts to load, and answers the order once the register is ready.
     pub(super) fn begin(store: Arc<dyn Store>, order: NodeOrder, standing: NodeStanding) -> Self {
         let (wanted, asked) = oneshot::channel();
         let forgotten = CancellationToken::new();
@@ -38,7 +38,7 @@ impl Warm {
         Self { wanted, _kept: forgotten.drop_guard() }
     }
 
-    /// What is ready, if it still is.
+    /// The loaded register, if it still exists.
     pub(super) async fn give(self) -> Option<Standby> {
         let (to, given) = oneshot::channel();
         self.wanted.send(to).ok()?;
@@ -57,7 +57,7 @@ async fn keep(
     tracing::info!("gets ready to take the register over");
     let ready = async {
         let mut standby = Standby::load(&*store, store.info().shards).await?;
-        // Until little is left: loading took its time, and so did what was committed meanwhile.
+        // Until little is left: loading took some time, and so did reading what was committed meanwhile.
         while standby.follow(&*store).await? > 0 && begun.elapsed() < KEPT {}
         Ok(standby)
     };
@@ -65,7 +65,7 @@ async fn keep(
         biased;
         ready = ready => ready,
         () = forgotten.cancelled() => {
-            // Whoever asked goes on to the next node, and does not wait for this one.
+            // The node that asked goes on to the next candidate, and does not wait for this one.
             let problem = format!("node `{}` went out of service, or was asked to get ready once more", standing.node);
             return order.answer(Err(guarded(problem)));
         }
@@ -74,7 +74,7 @@ async fn keep(
         Ok(standby) => standby,
         Err(problem) => return order.answer(Err(unready(problem))),
     };
-    // Loaded is not ready: it could not begin to own what it takes, and then nobody would.
+    // Loaded is not enough: this node could not begin to own what it takes, and then nobody would.
     if let Some(why) = store.bars_taking() {
         return order.answer(Err(unready(why.to_string())));
     }
@@ -86,7 +86,7 @@ async fn keep(
             biased;
             asked = &mut asked => {
                 if let Ok(to) = asked {
-                    // Who asked may not wait any more.
+                    // The receiver may have given up.
                     let _ = to.send(standby);
                 }
                 return;

@@ -1,17 +1,17 @@
-//! Which reactor thread a connection lives on: dealt in turn at first, and moved where one thread has all it can do and another
-//! has not.
+//! Which reactor thread a connection lives on: dealt out in turn at first, and moved when one thread is overloaded and another
+//! one is not.
 //!
-//! A network lives on one thread, and so does the committer. Where one network is asked for most, its thread is the one
-//! that everybody waits for; whatever connections do there as well (reading JSON, writing answers) another thread could do
-//! beside it. Nothing is known of that when a client comes, so the threads are looked at while they work: how much of its time
-//! each was busy. A few connections move at each look, until the loads are alike.
+//! Each network lives on one thread, and so does the committer. If one network gets most requests, everybody waits for its
+//! thread; what connections do on that thread (reading JSON, writing answers) another thread could do at the same time. Which
+//! network a client will ask is not known when it connects, so the balance measures while the threads work: for how much of its
+//! time each was busy. At each look a few connections move, until the loads are alike.
 //!
-//! A quiet connection, which asks now and then, moves the other way: to the thread of the network that it asks, where that
-//! has time. Then its request and the answer to it wake no second thread (`connection` counts them).
+//! A quiet connection, which asks now and then, moves the other way: to the thread of the network that it asks, if that thread
+//! has time. Then its request and the answer wake no second thread (`connection` counts them).
 //!
-//! There is no timer: who reads something looks, if nobody did for 20 ms. An idle server does nothing for it.
+//! There is no timer: a connection that reads something looks at the loads if nobody did for 20 ms. An idle server does nothing.
 //!
-//! Review notes: does a connection move with all that it has under way, and nothing of its thread (`turns`)?
+//! Review notes: does a connection move with everything that it has under way, and with nothing of its thread (`turns`)?
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,20 +22,20 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 use crate::actors::places::{Placed, Places};
 use crate::actors::reactor::Reactor;
 
-/// How often the loads are looked at, at most.
+/// Shortest time between two looks at the loads.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// After a longer gap the times that were read before say nothing about now.
+/// After a longer gap the previous times say nothing about the present load.
 const STALE: Duration = Duration::from_millis(200);
-/// Busy for so much of its time, a thread can do no more.
+/// A thread that is busy for this share of its time can do no more.
 const FULL: f64 = 0.9;
-/// Busy for less, a thread has time for more.
+/// A thread that is busy for less than this share has time for more.
 const IDLE: f64 = 0.5;
-/// Threads whose loads differ by less are alike.
+/// Threads whose loads differ by less count as alike.
 const ALIKE: f64 = 0.2;
 
-/// So many quiet connections may come to a thread between two looks: what they bring is seen at the next one.
+/// Quiet connections that may move to a thread between two looks; the load that they bring shows at the next one.
 const FOLLOWERS_MAX: usize = 8;
-/// The half of [`Thread::leaving`] that is a count.
+/// Mask of the half of [`Thread::leaving`] that is a count.
 const COUNT: u64 = u32::MAX as u64;
 
 /// The reactor threads and their loads.
@@ -43,28 +43,28 @@ const COUNT: u64 = u32::MAX as u64;
 pub struct Balance {
     threads: Arc<[Thread]>,
     connections: Places,
-    /// When they were looked at last: nanoseconds since the first one was known.
+    /// When the loads were looked at last, in nanoseconds since `begun`.
     looked: AtomicU64,
     begun: OnceLock<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct Thread {
-    /// What its runtime counts; none until it runs.
+    /// The counters of its runtime; none until it runs.
     runtime: OnceLock<RuntimeMetrics>,
-    /// Nanoseconds that it had been busy when it was looked at last.
+    /// For how many nanoseconds it had been busy at the last look.
     busy: AtomicU64,
-    /// How often it had begun and ended to wait by then.
+    /// How often it had begun or ended waiting by then.
     waits: AtomicU64,
-    /// For how much of its time it was busy then, in thousandths.
+    /// The share of its time for which it was busy at the last look, in thousandths.
     load: AtomicU32,
-    /// So many of them are to move (the lower half), and to which thread (the upper half).
+    /// How many connections are to leave it (the lower half), and for which thread (the upper half).
     leaving: AtomicU64,
-    /// Quiet ones that came to it since.
+    /// Quiet connections that came to it since the last look.
     followers: AtomicUsize,
 }
 
-/// Connections that are to move.
+/// Connections that are to move from one thread to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shift {
     from: usize,
@@ -73,13 +73,13 @@ struct Shift {
 }
 
 impl Balance {
-    /// Of these threads.
+    /// The balance of these threads.
     pub fn of(reactors: &[Reactor]) -> Self {
         let threads: Arc<[Thread]> = reactors.iter().map(|_| Thread::default()).collect();
         for (at, reactor) in reactors.iter().enumerate() {
             let threads = Arc::clone(&threads);
             reactor.spawn(async move {
-                // Set once: this runs once on each thread.
+                // Cannot fail: this runs once on each thread.
                 let _ = threads[at].runtime.set(Handle::current().metrics());
             });
         }
@@ -91,7 +91,7 @@ impl Balance {
         self.connections.take_on(on)
     }
 
-    /// To which thread a connection of this one is to move, if so: it is one of those that are to.
+    /// The thread that the calling connection of this one is to move to, if any; it is then counted as moved.
     pub fn take_leave(&self, on: usize) -> Option<usize> {
         let leaving = &self.threads[on].leaving;
         let one = |left: u64| (left & COUNT != 0).then(|| left - 1);
@@ -102,7 +102,7 @@ impl Balance {
         Some((left >> 32) as usize)
     }
 
-    /// Looks at the loads, if that was not done for a while. Cost: a look at a number.
+    /// Looks at the loads, unless that was done just now. Cost: reading one number.
     pub fn look(&self, now: Instant) {
         if self.threads.len() < 2 {
             return;
@@ -118,12 +118,12 @@ impl Balance {
         }
         let load = |(on, thread): (usize, &Thread)| (thread.look(passed), self.connections.count(on));
         let loads: Vec<(f64, usize)> = self.threads.iter().enumerate().map(load).collect();
-        // Of the first look nobody knows since when.
+        // The first look has no time to compare with.
         let known = before > 0 && passed <= STALE.as_nanos() as u64;
         self.begin(shift(&loads).filter(|_| known));
     }
 
-    /// These are to move from now on, and no others: those who were to before, and did not, need not any more.
+    /// From now on these connections are to move and no others, even if some of an earlier shift have not moved yet.
     fn begin(&self, shift: Option<Shift>) {
         for (at, thread) in self.threads.iter().enumerate() {
             let leaving = shift.filter(|shift| shift.from == at);
@@ -132,13 +132,13 @@ impl Balance {
         }
     }
 
-    /// Nothing is decided by the loads: a look would take back what a test says.
+    /// Makes the loads decide nothing, because a look would undo what a test sets.
     #[cfg(test)]
     pub(super) fn looks_never(&self) {
         let _ = self.begun.set(Instant::now() + Duration::from_secs(86_400));
     }
 
-    /// One connection moves, whatever the loads.
+    /// Makes one connection move, whatever the loads.
     #[cfg(test)]
     pub(super) fn one_moves(&self, from: usize, to: usize) {
         self.begin(Some(Shift { from, to, connections: 1 }));
@@ -150,7 +150,7 @@ impl Balance {
         (0..self.threads.len()).map(|on| self.connections.count(on)).collect()
     }
 
-    /// May a quiet connection come to this thread? Where it was idle for most of its time of late, a few may.
+    /// May a quiet connection move to this thread? A few may, if it has been idle for most of its time.
     pub fn admits(&self, on: usize) -> bool {
         self.threads.get(on).is_some_and(|thread| {
             f64::from(thread.load.load(Ordering::Relaxed)) < IDLE * 1_000.0
@@ -160,7 +160,7 @@ impl Balance {
 }
 
 impl Thread {
-    /// For how much of the nanoseconds since the last look it was busy.
+    /// The share of the `passed` nanoseconds since the last look for which it was busy.
     fn look(&self, passed: u64) -> f64 {
         let (busy, waits) = self.runtime.get().map_or((0, 0), |runtime| {
             (runtime.worker_total_busy_duration(0).as_nanos() as u64, runtime.worker_park_unpark_count(0))
@@ -168,8 +168,8 @@ impl Thread {
         let before = self.busy.swap(busy, Ordering::Relaxed);
         let waited = self.waits.swap(waits, Ordering::Relaxed) != waits;
         let load = busy.saturating_sub(before) as f64 / passed as f64;
-        // What a task does is counted when it is done. A thread that has counted nothing, and does not wait, is in the midst
-        // of something long: it looks as idle as one that waits, and can do nothing for anybody.
+        // The runtime counts a poll when it ends. A thread that has counted nothing and does not wait is in the middle of a long
+        // poll: it looks idle, but can do nothing for anybody.
         let is_stuck = busy == before && !waited && waits.is_multiple_of(2);
         let load = if is_stuck { 1.0 } else { load };
         self.load.store((load * 1_000.0) as u32, Ordering::Relaxed);
@@ -178,7 +178,7 @@ impl Thread {
     }
 }
 
-/// What is to move, by how busy each thread was and how many connections it has.
+/// Decides what is to move, from the load and the number of connections of each thread.
 fn shift(threads: &[(f64, usize)]) -> Option<Shift> {
     let by_load = |(_, a): &(usize, &(f64, usize)), (_, b): &(usize, &(f64, usize))| a.0.total_cmp(&b.0);
     let (from, &(most, connections)) = threads.iter().enumerate().max_by(by_load)?;
@@ -187,8 +187,8 @@ fn shift(threads: &[(f64, usize)]) -> Option<Shift> {
     if most < FULL || difference < ALIKE || connections == 0 {
         return None;
     }
-    // Half of the difference would be right if all that it does were its connections; of that the half, for the other thread
-    // has more to do then, and the next look is soon.
+    // Moving half of the difference would be right if connections were all that the thread does. Only half of that moves, because
+    // the other thread gets more to do at the same time, and the next look comes soon.
     let share = (connections as f64 * difference / 4.0).ceil() as usize;
     Some(Shift { from, to, connections: share.clamp(1, connections) })
 }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(shift(&[]), None);
     }
 
-    /// As far as a model goes in which a thread has work of its own, and as much for each connection.
+    /// In a model in which a thread has some work of its own, and the same for each connection.
     #[test]
     fn loads_come_to_be_alike_and_stay_so() {
         for (own, each) in [([0.9, 0.1], 0.01), ([0.5, 0.5], 0.02), ([0.0, 0.7], 0.015)] {
@@ -259,7 +259,7 @@ mod tests {
             let _ = ended.recv();
         });
         begun.recv().unwrap();
-        // Thread 1 waits for good, as soon as it has noticed that there is nothing to be done.
+        // Thread 1 parks for good as soon as it has noticed that there is nothing to do.
         let parked = |thread: &Thread| !thread.runtime.get().unwrap().worker_park_unpark_count(0).is_multiple_of(2);
         while !parked(&balance.threads[1]) {
             std::thread::yield_now();

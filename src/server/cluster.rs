@@ -1,5 +1,5 @@
-//! What this node knows of the nodes that share its register: for `cluster.nodes`, `cluster.locate`, and to send clients on
-//! that wish to be sent.
+//! What this node knows about the nodes that share its register: for `cluster.nodes` and `cluster.locate`, and to redirect
+//! clients that asked for it.
 //!
 //! Written by `serve` about once a second, read by sessions.
 
@@ -12,6 +12,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use super::Server;
 use super::role::Role;
+use crate::actors::Stopped;
 use crate::actors::coordinator::Located;
 use crate::actors::nodes::{Apart, NodeStanding};
 use crate::core::plural::counted;
@@ -25,89 +26,88 @@ use crate::wire::{ErrorKind, RpcError};
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Which run of it.
+    /// Identifies the run of its process.
     pub process: u128,
-    /// What it runs.
+    /// The version of allod that it runs.
     pub version: String,
-    /// Where clients reach it; empty where it has not said so yet.
+    /// Where clients reach it; empty if it has not said so yet.
     pub address: String,
-    /// Where other nodes reach it; empty where they cannot.
+    /// Where other nodes reach it; empty if they cannot.
     pub peer_address: String,
-    /// It is out of service: it owns nothing while another node can.
+    /// Is it out of service? Then it owns nothing while another node can.
     pub draining: bool,
-    /// It has had no way to the owner for long.
+    /// Set if it has not reached the owner for long.
     pub apart: Option<Apart>,
     /// How long ago it was seen.
     pub age_ms: u64,
 }
 
 impl Node {
-    /// Is it another node than `own`, and one that others can reach, as whoever has no secret cannot be?
+    /// Is this a node other than `own` that others can reach? Nodes without a secret cannot be reached.
     pub fn is_reachable_beside(&self, own: &str) -> bool {
         self.name != own && !self.peer_address.is_empty()
     }
 }
 
-/// The nodes that were seen last, and what this node found when it tried the store.
+/// The nodes that were seen last, and this node's own trouble with the store.
 #[derive(Debug, Default)]
 pub struct Nodes {
     seen: ArcSwap<Vec<Node>>,
-    /// When that was.
+    /// When they were seen.
     at: ArcSwapOption<Instant>,
     trouble: ArcSwapOption<Trouble>,
-    /// Another node was here at some time since this one began.
+    /// Whether another node was seen since this one started.
     company: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Trouble {
     why: Arc<str>,
-    /// It is no better where this node sees the others in the store again.
+    /// Whether the trouble lasts even if this node sees the others in the store again.
     outlasts_meeting: bool,
     until: Instant,
 }
 
 impl Nodes {
-    /// These were seen just now.
+    /// Notes the nodes that were seen just now.
     pub fn seen(&self, nodes: Vec<Node>) {
         if nodes.len() > 1 {
             self.has_company();
         }
         self.seen.store(Arc::new(nodes));
-        // They are seen in the store, so it is reached again.
+        // The nodes are read from the store, so the store can be reached again.
         if self.trouble.load().as_deref().is_some_and(|trouble| !trouble.outlasts_meeting) {
             self.trouble.store(None);
         }
         self.at.store(Some(Arc::new(Instant::now())));
     }
 
-    /// Another node is here: it connected, or was seen beside this one.
+    /// Notes that another node exists: it connected, or was seen in the store.
     pub fn has_company(&self) {
         self.company.store(true, Ordering::Release);
     }
 
-    /// Was no other node here since this one began, as far as it saw? Of what it could not see while it did not reach the store
-    /// that says nothing.
+    /// Has this node seen no other one since it started? It may have missed some while it could not reach the store.
     pub fn is_alone(&self) -> bool {
         !self.company.load(Ordering::Acquire)
     }
 
-    /// Those that were seen last.
+    /// The nodes that were seen last.
     pub fn all(&self) -> Arc<Vec<Node>> {
         self.seen.load_full()
     }
 
-    /// How long ago that was.
+    /// How long ago they were seen.
     pub fn age(&self) -> Duration {
         self.at.load().as_deref().map_or(Duration::ZERO, Instant::elapsed)
     }
 
-    /// This node could not own the register because of the store, and will have tried again by then.
+    /// Notes that this node could not own the register because of the store, and will try again `within` this time.
     pub fn in_trouble(&self, why: impl Into<Arc<str>>, within: Duration) {
         self.note(Trouble { why: why.into(), outlasts_meeting: true, until: Instant::now() + within });
     }
 
-    /// This node did not reach the store, and will have tried again by then.
+    /// Notes that this node could not reach the store, and will try again `within` this time.
     pub fn cut_off(&self, why: impl Into<Arc<str>>, within: Duration) {
         self.note(Trouble { why: why.into(), outlasts_meeting: false, until: Instant::now() + within });
     }
@@ -116,25 +116,25 @@ impl Nodes {
         self.trouble.store(Some(Arc::new(trouble)));
     }
 
-    /// It owns the register, or knows from the store who does.
+    /// Notes that this node owns the register, or knows from the store who does.
     pub fn out_of_trouble(&self) {
         self.trouble.store(None);
     }
 
-    /// Did this node try to own the register of late, and could not for the store?
+    /// Did this node lately try to own the register and fail because of the store?
     pub fn tried_in_vain(&self) -> bool {
         self.trouble.load().as_deref().is_some_and(|trouble| trouble.outlasts_meeting && Instant::now() < trouble.until)
     }
 
-    /// Why this node could not use the store, if it tried of late.
+    /// Why this node could not use the store, if it tried lately.
     pub fn trouble(&self) -> Option<Arc<str>> {
         let trouble = self.trouble.load();
         trouble.as_deref().filter(|trouble| Instant::now() < trouble.until).map(|trouble| Arc::clone(&trouble.why))
     }
 }
 
-/// How a shard of an owner stands: what stands in the way, in how many of its networks how many conflicts do, which are stopped, what
-/// Redis had lost, and what this node has to bring still.
+/// The state of an owner's shard in words: what keeps it from granting, its conflicts and in how many networks they are, which
+/// networks are stopped, what Redis had lost, and what this node still has to bring.
 fn state(
     obstacle: Option<&str>,
     (contested, conflicts): (u64, u64),
@@ -168,8 +168,8 @@ fn some(address: &str) -> Option<String> {
 }
 
 impl Server {
-    /// Name of the node that owns the register, if one is known. Not one that says that it does not: the store names as its
-    /// owner also who took the register and may not begin, for want of replicas.
+    /// Name of the node that owns the register, if it is known. A node that says that it owns nothing is left out: the store
+    /// also names as owner a node that took the register and cannot begin, for want of replicas.
     pub fn owner(&self) -> Option<Arc<str>> {
         match &*self.seat.role() {
             Role::Owner(_) => Some(self.node.as_str().into()),
@@ -186,7 +186,7 @@ impl Server {
     /// The result of `cluster.nodes`.
     pub(super) fn cluster_nodes(&self) -> ClusterNodesResult {
         let owner = self.owner();
-        // Where the store is not reached nobody is seen any more but this node itself.
+        // If the store cannot be reached, only this node itself is still seen.
         let since = self.nodes.age().as_millis() as u64;
         let age_of = |node: &Node| if node.name == self.node { node.age_ms } else { node.age_ms + since };
         let mut nodes: Vec<ClusterNode> = (self.nodes.seen.load().iter())
@@ -205,7 +205,7 @@ impl Server {
         ClusterNodesResult { nodes, shards: self.cluster_shards() }
     }
 
-    /// The shards that this node owns, each in words. Where nobody else could own them there is nothing to tell.
+    /// The shards that this node owns, each in words. Empty if no other node could own them.
     fn cluster_shards(&self) -> Vec<ClusterShard> {
         let role = self.seat.role();
         let Some(shared) = role.actors().filter(|shared| !shared.info.ownership_is_standing) else { return Vec::new() };
@@ -213,10 +213,10 @@ impl Server {
         let (obstacle, healed) = (shared.unwilling(), shared.store.figures().healed_batches);
         let mut contested: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         let mut stopped: BTreeMap<u64, Vec<Name>> = BTreeMap::new();
+        for Stopped { network, shard, .. } in shared.stopped() {
+            stopped.entry(shard.0.into()).or_default().push(network);
+        }
         for route in shared.routes.all() {
-            if let Some(name) = route.name.clone().filter(|_| route.published.stopped().is_some()) {
-                stopped.entry(route.lane.shard.0.into()).or_default().push(name);
-            }
             let conflicts = route.published.figures.load().as_ref().map_or(0, |figures| figures.conflicts as u64);
             if conflicts > 0 {
                 let of_shard = contested.entry(route.lane.shard.0.into()).or_default();
@@ -250,7 +250,7 @@ impl Server {
         ClusterDrainResult { node: node.to_string(), draining, owner: owner.as_ref().map(ToString::to_string) }
     }
 
-    /// What a client that wishes to be sent on is told, where another node serves.
+    /// The redirection for a client that asked for it, if another node serves.
     pub(super) fn moved_to(&self, owner: &str) -> RpcError {
         let address = self.address_of(owner);
         let place = address.as_ref().map_or_else(String::new, |address| format!(" at {address}"));

@@ -1,10 +1,10 @@
-//! The socket of one client: reads what there is, cuts lines, writes answers together, keeps its bounds.
+//! The socket of one client: reads what has come, cuts it into lines, writes answers together, and enforces the bounds.
 //!
-//! Life of an `ip.allocate`, steps 1 and 8 of 8 (see [`crate`]). After: `session`; before the answer is written, too.
+//! Life of an `ip.allocate`, steps 1 and 8 of 8 (see [`crate`]). After step 1 and before step 8: `session`.
 //!
-//! One task, on one reactor thread at a time: see `moving`. It reads as much as the socket has, hands every whole line to
-//! the session (without copying it), flushes the session once, and writes everything that was answered with one call. It
-//! stops reading while as many requests are in flight as may be, or while the client does not take its answers.
+//! A connection is one task, on one reactor thread at a time (see `moving`). It reads as much as the socket has, hands every
+//! whole line to the session (without copying it), flushes the session once, and writes everything that was answered with one
+//! call. It stops reading while too many requests are in flight, or while the client does not read its answers.
 //!
 //! ```text
 //! open ──end of input, or the server stops──▶ draining ──all answered and written──▶ closed
@@ -12,11 +12,11 @@
 //! open, draining ──reset, failed write, slow client, idle, unfinished line──▶ closed
 //! ```
 //!
-//! A client that hangs up while requests are under way: they are carried out, their answers are dropped; what waits for
-//! capacity is given up. End of input is no hang-up, so where nothing is read any more, or not just now, a reset is listened
-//! for as long as something waits.
+//! If a client hangs up while requests are under way, they are carried out and their answers dropped; requests that wait for
+//! capacity are given up. The end of input is not a hang-up, so while nothing is being read, the connection listens for a reset
+//! as long as a request waits.
 //!
-//! Review notes: does every wait have a limit (`overdue`)? Is what was read still answered when the server stops?
+//! Review notes: does every wait have a limit (`overdue`)? Are requests that were read still answered when the server stops?
 
 mod limits;
 mod moving;
@@ -40,36 +40,36 @@ use crate::actors::places::Placed;
 use crate::metrics::Counted;
 use crate::wire::{ErrorKind, Id, RpcError, answer};
 
-/// What one call of the socket reads at most.
+/// Bytes that one read of the socket takes at most.
 const READ_BYTES: usize = 128 << 10;
-/// Lines that one turn hands on; then the other connections and the networks of this thread have theirs.
+/// Lines that one turn hands on; then it is the turn of the other connections and networks of this thread.
 const TURN_LINES_MAX: usize = 64;
-/// Who has no more requests under way is quiet, and need not wait for a turn.
+/// A connection with no more requests under way counts as quiet, and need not wait for a turn.
 const QUIET_REQUESTS_MAX: usize = 4;
-/// What buffers shrink to when they are empty.
+/// Bytes that empty buffers keep.
 const BUFFER_BYTES_KEPT: usize = 256 << 10;
 
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The client ended its input, or the server stopped, and it got everything.
+    /// The client ended its input, or the server stopped; all answers were sent.
     Done,
-    /// It sent a line that is too long, and got everything before and the refusal.
+    /// The client sent a line that is too long; the answers before it and the refusal were sent.
     LineTooLong,
-    /// It spoke HTTP, as above.
+    /// The client spoke HTTP; the answers before it and the refusal were sent.
     Http,
-    /// It reset the connection, or a write failed.
+    /// The client reset the connection, or a write failed.
     Reset,
-    /// It took nothing for too long.
+    /// The client read nothing for too long.
     Slow,
-    /// It asked nothing for too long.
+    /// The client asked nothing for too long.
     Idle,
-    /// It did not finish a line.
+    /// The client did not finish a line in time.
     Unfinished,
 }
 
-/// Serves one client until it is gone, on this reactor thread first and then on those to which it is moved. `held` is let go
-/// at its end.
+/// Serves one client until it is gone, first on this reactor thread and then on those that the connection moves to. Drops `held`
+/// at the end.
 pub fn serve(
     stream: std::net::TcpStream,
     peer: SocketAddr,
@@ -107,29 +107,30 @@ pub fn serve(
     go_on(reactor, connection, stream);
 }
 
-/// What is said to a client that speaks HTTP.
+/// The answer to a client that speaks HTTP.
 const NOT_HTTP: &str =
-    "this port takes lines of JSON, and HTTP is spoken at `server.http_listen`; the connection is closed";
+    "this port takes lines of JSON; HTTP is served at `server.http_listen`; the connection is closed";
 
-/// Is it the first line of a request of HTTP? What lies behind it is not carried out: any page may have a browser on this
-/// machine send it here, and lines that are no JSON would end nothing. It ends with a version, as no request of ours does.
+/// Is this the first line of an HTTP request? It ends with a version of HTTP, as no request of the protocol does. What follows it
+/// must not be carried out: any web page can make a browser on this machine send it here, and lines that are not JSON would not
+/// end the connection.
 fn is_http(line: &[u8]) -> bool {
     line.split_last_chunk::<3>().is_some_and(|(before, version)| {
         before.ends_with(b" HTTP/") && matches!(version, [b'0'..=b'9', b'.', b'0'..=b'9'])
     })
 }
 
-/// Tells a client that there are too many, if it can be told at once.
+/// Tells a client that there are too many connections, if that can be written at once.
 pub fn turn_away(stream: &TcpStream) {
     let error = RpcError::new(
         ErrorKind::Overloaded,
-        "too many connections (`server.max_connections`); close some or try again",
+        "too many connections (`server.max_connections`); close some, or try again later",
     )
     .with(|data| data.retry_after_ms = Some(1_000));
     let mut line = Vec::new();
     if answer::write_error(&mut line, &Id::NULL, &error).is_ok() {
         line.push(b'\n');
-        // Whoever does not take it sees the connection close.
+        // A client that does not take the answer sees the connection close.
         let _ = stream.try_write(&line);
     }
 }
@@ -137,31 +138,31 @@ pub fn turn_away(stream: &TcpStream) {
 struct Connection {
     session: Session,
     inlet: Inlet,
-    /// Wakes it when this node becomes something else.
+    /// Wakes the connection when the role of this node changes.
     roles: watch::Receiver<()>,
     server: Arc<Server>,
     peer: SocketAddr,
-    /// Its reactor thread.
+    /// The reactor thread that it is on.
     placed: Placed,
-    /// Reads in a row that brought requests for one network, and that of another thread.
+    /// How many reads in a row brought requests for one network that lives on another thread.
     elsewhere: u32,
     _counted: Counted,
-    /// Let go with it.
+    /// Dropped with the connection.
     _held: Box<dyn Send>,
     input: Vec<u8>,
-    /// First byte of `input` that is not handed on.
+    /// First byte of `input` that was not handed on.
     start: usize,
-    /// Up to here there is no line end.
+    /// Up to here `input` has no line end.
     searched: usize,
-    /// Nothing is read any more.
+    /// Whether reading has ended.
     ended: bool,
-    /// How it ends once everything is answered.
+    /// How the connection ends once everything is answered.
     ends_as: End,
-    /// A line came.
+    /// Whether a line has come.
     was_asked: bool,
-    /// The turn ended before the lines did.
+    /// Whether the turn ended before the lines did.
     interrupted: bool,
-    /// When it last asked something, or took something that it was told.
+    /// When the client last asked something, or read something that was sent.
     last_exchange: Instant,
     last_progress: Instant,
     line_began: Option<Instant>,
@@ -169,12 +170,12 @@ struct Connection {
 
 impl Connection {
     async fn run(&mut self, stream: &TcpStream) -> Left {
-        // Its own: it is looked at in each turn, and connections of other threads have no part in it.
+        // A token of its own, because it is looked at in each turn: nothing is shared with connections of other threads.
         let stop = self.server.stop.child_token();
         let mut stopping = false;
         let timer = tokio::time::sleep(self.until_look());
         tokio::pin!(timer);
-        // It goes on where it was moved to as it would have gone on before.
+        // After a move the connection goes on as it would have gone on before.
         let mut turn = if self.interrupted { turns::next().await } else { None };
         loop {
             if !stopping && stop.is_cancelled() {
@@ -203,7 +204,7 @@ impl Connection {
             let looks_at = looks.unwrap_or_else(|| timer.deadline());
             tokio::select! {
                 biased;
-                // First: a client that goes on sending what is answered at once would be the only one that is looked at.
+                // The timer comes first: otherwise a client whose requests are answered at once could keep it from being seen.
                 () = &mut timer => {
                     if let Some(end) = self.overdue() {
                         return Left::Ended(end);
@@ -234,34 +235,34 @@ impl Connection {
                     if ready.is_err() || !matches!(stream.take_error(), Ok(None)) {
                         return Left::Ended(End::Reset);
                     }
-                    // Ready for an error, and there is none: it is not asked again at once.
+                    // The socket reported an error and has none: do not ask again at once.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                // What is to be done then is done before anything is handed on.
+                // The beginning of the loop does what is to be done, before anything is handed on.
                 () = stop.cancelled(), if !stopping => {}
             }
         }
     }
 
-    /// Hands the lines that were read to the session, and what it answered to the client.
+    /// Hands the lines that were read to the session, and its answers to the client.
     fn hand_on(&mut self, stream: &TcpStream) -> Result<(), End> {
         self.cut_lines();
         let was_full = !self.session.has_room();
         self.write(stream)?;
         self.session.go_on_if_taken();
-        // What was read and not handed on is, now that the client took something.
+        // The client took something, so lines that were read and kept back can be handed on.
         self.interrupted |= was_full && self.session.has_room();
         Ok(())
     }
 
-    /// Takes the answers that are there already, and waits for none.
+    /// Takes the answers that have come already, without waiting.
     fn absorb_what_came(&mut self) {
         while let Ok(told) = self.inlet.try_recv() {
             self.session.absorb(told);
         }
     }
 
-    /// The client ended its input, and nothing of it is under way any more.
+    /// Has the client ended its input, with nothing left under way?
     fn asks_no_more(&mut self) -> bool {
         let busy = self.session.in_flight() > 0 || self.session.is_watching();
         let no_more = self.ended && !busy && !self.has_line();
@@ -271,24 +272,25 @@ impl Connection {
         no_more
     }
 
-    /// May more be read? As long as not, no line of the client is late.
+    /// May more be read? While it may not, no line of the client counts as late.
     fn may_read(&mut self) -> bool {
         let may_read = !self.ended && self.session.has_room() && !self.has_line();
         if !may_read && self.line_began.is_some() {
-            // The rest of the line may be there: it is not read.
+            // The rest of the line may have come: it has not been read.
             self.line_began = Some(Instant::now());
         }
         may_read
     }
 
-    /// What was asked is still answered, and what would go on for long ends: the server stops, or a line was refused.
+    /// Takes no further requests, because the server stops or a line was refused. What was asked is still answered; watches and
+    /// waits, which could go on for long, end.
     fn take_nothing_more(&mut self) {
         self.ended = true;
         self.session.end_watches();
         self.session.stop_waiting();
     }
 
-    /// Says how it ended, once that is certain.
+    /// Logs and counts how the connection ended.
     async fn over(&mut self, stream: &TcpStream, end: End) {
         let reason = match end {
             End::Done => "done",
@@ -306,12 +308,12 @@ impl Connection {
         tracing::debug!(peer = %self.peer, reason, "connection closed");
     }
 
-    /// Waits for its turn, if it is busy. Alone with its session, of which two threads must not have a part.
+    /// Waits for its turn, if the connection is busy.
     async fn turn(&mut self) -> Option<Turn> {
         if self.session.in_flight() > QUIET_REQUESTS_MAX { turns::next().await } else { None }
     }
 
-    /// Bytes that wait for the client.
+    /// Bytes that wait to be written.
     fn unwritten(&self) -> usize {
         self.session.out.len() - self.session.taken
     }
@@ -336,7 +338,7 @@ impl Connection {
                     self.session.begin(now);
                     self.server.balance.look(now);
                     if count < READ_BYTES {
-                        // A short read emptied the socket: it is not asked again before the system says that there is more.
+                        // A short read emptied the socket: it is read again when the system says that there is more.
                         let emptied = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
                         let _ = stream.try_io(Interest::READABLE, emptied);
                         return Ok(());
@@ -352,7 +354,7 @@ impl Connection {
         }
     }
 
-    /// Is there a whole line that was read and not handed on? (`cut_lines` leaves one only where the session is full.)
+    /// Is there a whole line that was read and not handed on? `cut_lines` leaves one only if the session is full.
     fn has_line(&self) -> bool {
         !self.session.has_room() && memchr::memchr(b'\n', &self.input[self.start..]).is_some()
     }
@@ -397,7 +399,7 @@ impl Connection {
             self.session.flush();
             self.last_exchange = Instant::now();
         }
-        // What was refused at once left room.
+        // Requests that were refused at once have left room.
         self.interrupted |= was_full && self.session.has_room();
         if self.interrupted {
             return;
@@ -407,7 +409,7 @@ impl Connection {
             self.input.shrink_to(BUFFER_BYTES_KEPT);
             (self.start, self.searched, self.line_began) = (0, 0, None);
         } else if self.session.has_room() {
-            // What is left is the beginning of a line.
+            // The rest of `input` is the beginning of a line.
             if self.input.len() - self.start > self.server.bounds.line_bytes + 1 {
                 return self.too_long();
             }
@@ -416,7 +418,7 @@ impl Connection {
             }
         }
         if self.ended && self.session.has_room() {
-            // A last line without its end is not carried out.
+            // A last line without a line end is not carried out.
             self.input.clear();
             (self.start, self.searched, self.line_began) = (0, 0, None);
         }
@@ -429,8 +431,8 @@ impl Connection {
         self.end_with(&RpcError::new(ErrorKind::LineTooLong, message), End::LineTooLong);
     }
 
-    /// Refuses a line, and reads nothing behind it. What was asked before is still answered, and what would go on for long ends,
-    /// as it was said that the connection is closed.
+    /// Refuses a line and reads nothing after it. What was asked before is still answered; watches and waits end, because the
+    /// refusal says that the connection is closed.
     fn end_with(&mut self, error: &RpcError, ends_as: End) {
         self.session.refuse(error);
         self.session.flush();

@@ -5,7 +5,7 @@
 //! place = shard  epoch  seq  steps (0: all, else one more)  digest (16)
 //! ```
 //!
-//! Numbers as in the records of the store: seven bits a byte, the lowest first. All of it in base64 for URLs.
+//! Numbers are written as in the records of the store: seven bits a byte, the lowest first. The whole is URL-safe base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,7 +15,7 @@ use crate::core::types::Place;
 
 const VERSION: u8 = 1;
 
-/// As text.
+/// Writes a cursor as text.
 pub fn write(cursor: &Cursor) -> String {
     let places = cursor.places();
     let mut bytes = Vec::with_capacity(4 + places.len() * 28);
@@ -31,7 +31,7 @@ pub fn write(cursor: &Cursor) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// From text; none if it is no cursor.
+/// Reads a cursor from text; none if the text is not a cursor.
 pub fn parse(text: &str) -> Option<Cursor> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let (&[version, whole], mut rest) = bytes.split_first_chunk()?;
@@ -52,7 +52,7 @@ pub fn parse(text: &str) -> Option<Cursor> {
         places.push(Place { shard, epoch, seq, steps, digest: u128::from_be_bytes(*digest) });
     }
     let ascending = places.windows(2).all(|pair| pair[0].shard < pair[1].shard);
-    // What is written again the same is one of ours.
+    // A text that is written back the same is one that we wrote.
     let cursor = Cursor::new(whole == 1, places);
     (rest.is_empty() && ascending && write(&cursor) == text).then_some(cursor)
 }

@@ -1,5 +1,6 @@
-//! Requests for deployments → jobs: what groups wish is spread over their instances, and everything that can be judged
-//! without a network is. Zones and addresses are dealt by those who know what instances hold (`core::zones`, `network::deal`).
+//! Turns requests for deployments into jobs: spreads the wishes of groups over their instances, and judges everything that can be
+//! judged without a network. Zones and addresses are dealt later, where it is known what instances hold (`core::zones`,
+//! `network::deal`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,14 +20,14 @@ use crate::wire::params::deployment::{GroupNetwork, GroupWishes, Groups, Instanc
 use crate::wire::values::NetworkRef;
 use crate::wire::{RpcError, params};
 
-/// What is known of an instance besides its wishes.
+/// What a request says about an instance besides its wishes.
 #[derive(Default)]
 struct InstanceFacts {
     zone: Option<CompactString>,
     fresh: bool,
 }
 
-/// The order in the making.
+/// The order while it is being built.
 #[derive(Default)]
 struct Building {
     instances: Vec<Owner>,
@@ -37,7 +38,7 @@ struct Building {
     wishes: usize,
 }
 
-/// `deployment.plan` and `deployment.apply`.
+/// Builds the order of `deployment.plan` and `deployment.apply`.
 ///
 /// # Errors
 /// `invalid_argument`, naming the member.
@@ -88,7 +89,7 @@ pub(super) fn order(
     Ok(Job::Deploy(Box::new(DeployOrder { name, instances, parts, zones, wishes, apply })))
 }
 
-/// Refuses what would be more wishes than an order may have, before anything is made of them.
+/// Refuses more wishes than an order may have, before any of them is built.
 fn few_enough(instances: &[InstanceWishes], groups: &[GroupWishes]) -> Result<(), RpcError> {
     let mut wishes = 0;
     let mut expect = |more: usize, field: &dyn Fn() -> String| {
@@ -117,7 +118,7 @@ fn few_enough(instances: &[InstanceWishes], groups: &[GroupWishes]) -> Result<()
     Ok(())
 }
 
-/// What is so anyway is the same whether or not it is said.
+/// Removes members that only state the default, so that they make no difference to the hash.
 fn leave_out_defaults(instances: &mut [InstanceWishes], groups: &mut [GroupWishes]) {
     let unsaid = |slot: &mut Option<Slot>| *slot = slot.take().filter(|slot| *slot != Slot::default());
     for instance in instances {
@@ -130,8 +131,8 @@ fn leave_out_defaults(instances: &mut [InstanceWishes], groups: &mut [GroupWishe
     }
 }
 
-/// The same wishes have the same hash, in whatever order they are listed. The lists of a group are as they are: by their order
-/// addresses and zones are dealt. Made piece by piece, as all of it is written: `[[INSTANCE,…],[GROUP,…]]`.
+/// Hash of the wishes, independent of the order in which instances and groups are listed. The lists within a group keep their
+/// order, because addresses and zones are dealt by it. Computed piece by piece over `[[INSTANCE,…],[GROUP,…]]`.
 fn hash_of(instances: &[InstanceWishes], groups: &[GroupWishes]) -> u128 {
     let mut instances: Vec<&InstanceWishes> = instances.iter().collect();
     instances.sort_by(|one, other| one.id.cmp(&other.id));
@@ -163,13 +164,13 @@ fn add_list(hash: &mut Xxh3, entries: impl Iterator<Item = Vec<u8>>) {
     hash.update(b"]");
 }
 
-/// As it is sent.
+/// Writes wishes as JSON.
 fn written(wishes: &impl serde::Serialize) -> Vec<u8> {
-    // Nothing in it can fail to be written.
+    // Writing these types cannot fail.
     serde_json::to_vec(wishes).unwrap_or_default()
 }
 
-/// What an instance asks of a network.
+/// What an instance wants of a network.
 fn wanted(network: &InstanceNetwork, field: &str) -> Result<Wanted, RpcError> {
     let given = [
         ("address", network.address.is_some()),
@@ -193,7 +194,7 @@ fn wanted(network: &InstanceNetwork, field: &str) -> Result<Wanted, RpcError> {
     })
 }
 
-/// Lists a group each address once, and one for each instance?
+/// Checks that a group lists each address once, and at least one for each instance.
 fn enough(ranges: &[Range], instances: usize, field: impl Fn() -> String) -> Result<(), RpcError> {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable_by_key(|range| (range.first(), range.last()));
@@ -219,7 +220,7 @@ impl Building {
         self.instances.push(instance.id.clone());
     }
 
-    /// Takes a group's instances in; those without a zone are among whom its zones are dealt.
+    /// Adds the instances of a group; its zones are dealt to those that have none.
     fn place(&mut self, at: usize, group: &GroupWishes) -> Result<(), RpcError> {
         let zones = group.zones.iter().flat_map(|zones| zones.iter());
         let zones: Vec<CompactString> = zones.map(|zone| CompactString::from(zone.as_str())).collect();
@@ -274,7 +275,7 @@ impl Building {
         part.wishes.push(DeployWish { place, owner: owner.clone(), slot, zone, fresh, wanted });
     }
 
-    /// What every instance of a group wishes of a network.
+    /// Adds the same wish of a network for every instance of a group.
     fn wish_alike(&mut self, members: &[Owner], network: GroupNetwork, (group, which): (usize, usize)) {
         let list: Option<Vec<Range>> = network.static_ips.map(|ranges| ranges.into_vec());
         let dealt = list.map(|ranges| {
@@ -289,7 +290,7 @@ impl Building {
     }
 }
 
-/// `deployment.list`.
+/// Builds the job of `deployment.list`.
 ///
 /// # Errors
 /// `invalid_argument` for an `after` that no page gave.
@@ -304,7 +305,7 @@ pub(super) fn list(ask: params::DeploymentList) -> Result<Job, RpcError> {
 mod tests {
     use super::*;
 
-    /// It is stored with the plan: what was wished once is to be the same plan for ever.
+    /// The hash is stored with the plan, so it must never change: the same wishes must stay the same plan.
     #[test]
     fn the_hash_of_wishes_is_that_of_all_of_them_as_they_are_written_in_order() {
         let (instances, groups) = (

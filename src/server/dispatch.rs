@@ -1,11 +1,11 @@
-//! THE match: a request of the protocol → what is asked of which actor. Nothing else happens here.
+//! The one match from a request of the protocol to what is asked of which actor. Nothing else happens here.
 //!
-//! Before: `session`, which parsed. After: `actors::coordinator::send` or `spawn`. Exhaustive: a method that is added to
+//! Before: `session`, which parsed. After: `actors::sending` or `actors::coordinator`. Exhaustive: a method that is added to
 //! the table of `wire::methods` does not compile until it is decided here.
 //!
 //! Review notes: does a new method that touches names or space of a network go through the coordinator, with the names
-//! it touches in `touches`? Does it give space of its realm back, or take some; does it let go of reservations, or name a MAC
-//! (`session::unfinished`)? Does one over several networks take [`Errand::All`], so that it is a barrier?
+//! that it touches in `touches`? Does it give back or take space of its realm, release reservations, or name a MAC
+//! (`session::unfinished`)? Does a method over several networks use [`Errand::All`], so that it is a barrier?
 
 mod ip;
 mod network;
@@ -34,12 +34,12 @@ use crate::wire::{Method, Request, RpcError};
 pub enum Errand {
     /// One command for one network.
     One(NetworkRef, Command),
-    /// A job that touches these networks and no others: later requests that name them wait for it, and acts that take space which
-    /// it may give back. Boxed: it is long, and rare.
+    /// A job that touches these networks and no others: later requests that name them wait for it, and so do acts that take space
+    /// which it may give back. Boxed because it is large and rare.
     Act(Vec<CompactString>, Box<Job>),
     /// A job over several networks: it waits for all earlier requests, and all later ones wait for it.
     All(Box<Job>),
-    /// Asked of this node itself: it waits for nothing, and nothing waits for it.
+    /// A job of this node itself: it waits for nothing, and nothing waits for it.
     Node(NodeJob),
     /// Answered at once, without an actor.
     Here(Here),
@@ -52,7 +52,7 @@ impl Errand {
     pub(super) fn all(job: Job) -> Self {
         Errand::All(Box::new(job))
     }
-    /// For one network, where it is named, else for all.
+    /// For one network if it is named, otherwise for all.
     pub(super) fn over(network: Option<CompactString>, job: Job) -> Self {
         match network {
             Some(network) => Errand::act(vec![network], job),
@@ -61,7 +61,7 @@ impl Errand {
     }
 }
 
-/// What the server knows by itself.
+/// What the session answers without an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Here {
     /// `server.ping`.
@@ -72,7 +72,7 @@ pub enum Here {
     Nodes,
     /// `session.set`.
     Set {
-        /// From now on so, if it is given.
+        /// The new setting, if it is given.
         redirect: Option<bool>,
     },
     /// `events.unwatch` of a subscription.
@@ -92,9 +92,9 @@ pub struct ReadyRequest {
     pub shape: Shape,
     /// Why, for the history.
     pub reason: Option<CompactString>,
-    /// Not begun by then, it is refused.
+    /// A request that has not been begun by then is refused.
     pub deadline: Option<Instant>,
-    /// Where it finds no capacity, it may wait for so many milliseconds.
+    /// For how many milliseconds the request may wait for capacity, if there is none.
     pub wait_ms: Option<u64>,
 }
 
@@ -115,7 +115,7 @@ fn act(network: &NetworkRef, change: Configure, if_version: Option<Serial>, also
 /// Decides what a request asks of whom. `read` is when it was read.
 ///
 /// # Errors
-/// `invalid_argument` for members that do not go together, `method_not_found` for what comes later.
+/// `invalid_argument` for members that do not go together.
 pub fn ready(request: Request, read: Instant) -> Result<ReadyRequest, RpcError> {
     let method = request.method();
     let deadline = request.deadline_ms().map(|ms| read + Duration::from_millis(ms));
@@ -128,12 +128,13 @@ pub fn ready(request: Request, read: Instant) -> Result<ReadyRequest, RpcError> 
     Ok(ReadyRequest { method, errand, shape, reason, deadline, wait_ms })
 }
 
-/// Why it is asked, for the history; of a decline also what was seen at the address, for which an event has no other place.
+/// The reason of a request, for the history. That of a decline includes what was seen at the address, for which an event has no
+/// other place.
 fn reason_of(request: &Request) -> Option<CompactString> {
     let reason = request.reason().map(|reason| CompactString::from(reason.as_str()));
     let Request::IpDecline(ask) = request else { return reason };
     let Some(seen) = ask.seen.as_ref().map(Seen::as_str) else { return reason };
-    // There is room for one of them: the reason is cut off, so that what was seen is told whole.
+    // There is room for one of the two: the reason is cut off, so that what was seen stays whole.
     let cut = |text: &str, bytes: usize| text[..text.floor_char_boundary(bytes)].to_owned();
     let told = match reason.filter(|reason| !reason.is_empty()) {
         Some(reason) => {
@@ -145,7 +146,7 @@ fn reason_of(request: &Request) -> Option<CompactString> {
     Some(cut(&told, REASON_BYTES_MAX).into())
 }
 
-/// How long a request waits for capacity. A claim names its address, and never lacks capacity: it waits for nothing.
+/// How long a request may wait for capacity. A claim names its address, so it never lacks capacity and never waits.
 fn wait_ms(request: &Request) -> Option<u64> {
     let seconds = match request {
         Request::IpAllocate(ask) => ask.wait_seconds,
@@ -182,7 +183,7 @@ fn errand_of(request: Request, shape: &mut Shape) -> Result<Errand, RpcError> {
         Request::NetworkList(ask) => pages::networks(*ask, shape)?,
         Request::NetworkUpdate(ask) => network::update(*ask)?,
         Request::NetworkDelete(ask) => network::delete(*ask)?,
-        // By its id: which name it brings back is seen when it is done, so nothing that may ask for it goes before.
+        // The network is named by its id. Its name is known only when it is back, so nothing that may name it goes ahead.
         Request::NetworkRestore(ask) => {
             let network = input::network_text(&ask.network);
             Errand::all(Job::Configure { network, change: Configure::Restore, if_version: version(ask.if_version) })

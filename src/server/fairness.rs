@@ -1,25 +1,27 @@
-//! Whether a client that has much under way asks alone, or others with little ask beside it: then it has less at once.
+//! Fairness between connections: a busy one has fewer requests under way at once while quiet ones ask, too.
 //!
-//! Who has a thousand requests under way keeps every processor busy, and whoever asks beside it waits for one, each time a
-//! thread is woken for its request. What is left unread of the one keeps it busy all the same. A client that asks alone is held
-//! up by nothing, and neither are several that all have much under way: none of them waits for single answers.
+//! A client with a thousand requests under way keeps every processor busy, and a quiet client then waits for a processor each
+//! time a thread is woken for its request. The busy client loses little: while some of its requests are left unread, the others
+//! still keep it busy. A client that asks alone is not held up, and neither are several busy ones, because none of those waits
+//! for single answers.
 //!
-//! Neighbour: `session`, which tells when something was read for it.
+//! Neighbour: `session`, which reports when it has read something.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Who asked within so many milliseconds asks beside the others.
+/// A session that asked within this many milliseconds counts as asking now.
 const BESIDE_MS: u64 = 100;
-/// Who had much under way is one of those for so many milliseconds: between two of its waves, too.
+/// A session that had much under way counts as busy for this many milliseconds, so that it does between its waves, too.
 const MUCH_MS: u64 = 1_000;
-/// Who gets no answer for so long is held up no longer: whatever it waits for, it is not what keeps the processors busy.
+/// A session that gets no answer for this long is no longer held up: whatever it waits for, its requests do not keep the
+/// processors busy.
 const UNANSWERED_MAX: Duration = Duration::from_millis(20);
-/// How often a session says that it asks: less often than it reads, for all of them write to the same place.
+/// How often a session notes that it asks: less often than it reads, because all of them write to the same place.
 const SAID_EVERY_MS: u64 = 10;
 
-/// Of the sessions with little under way the one that asked last, and when it and the last other one did. Each of the three is a
-/// hint, read and written by itself: what two threads do at once makes it wrong for some milliseconds.
+/// Which quiet session asked last, and when it and the last other one did. Each of the three is a hint that is read and written
+/// separately: if two threads write at once, it is wrong for some milliseconds.
 #[derive(Debug)]
 pub struct Fairness {
     begun: Instant,
@@ -28,20 +30,20 @@ pub struct Fairness {
     other_ms: AtomicU64,
 }
 
-/// What a session remembers of itself and the others; its milliseconds are those of [`Fairness`].
+/// What a session remembers about itself and the others. Its milliseconds count from the beginning of [`Fairness`].
 #[derive(Debug)]
 pub struct Share {
-    /// Another one with little under way asked when this one did last.
+    /// Another quiet session was asking when this one asked last.
     is_held_up: bool,
-    /// When it was answered last, or began to ask.
+    /// When this session was answered last, or began to ask.
     answered: Instant,
     said_ms: u64,
-    /// It is one of those with much under way until then.
+    /// Until when it counts as busy.
     much_until_ms: u64,
 }
 
 impl Default for Fairness {
-    /// Nobody asked yet.
+    /// No session has asked yet.
     fn default() -> Self {
         let never = || AtomicU64::new(0);
         Self { begun: Instant::now(), last: AtomicU64::new(u64::MAX), last_ms: never(), other_ms: never() }
@@ -49,7 +51,7 @@ impl Default for Fairness {
 }
 
 impl Fairness {
-    /// The session of this number asks now, and `says` so or not. Did another one lately?
+    /// Session number `who` asks now, and notes that if it `says` so. Returns whether another one asked lately.
     fn asks(&self, who: u64, says: bool, now_ms: u64) -> bool {
         let (last, last_ms) = (self.last.load(Ordering::Relaxed), self.last_ms.load(Ordering::Relaxed));
         let other_ms = if last == who { self.other_ms.load(Ordering::Relaxed) } else { last_ms };
@@ -63,21 +65,21 @@ impl Fairness {
         now_ms <= other_ms + BESIDE_MS
     }
 
-    /// Later than never, from the first on.
+    /// Milliseconds since the beginning, always later than "never".
     fn ms(&self, now: Instant) -> u64 {
         1 + BESIDE_MS + now.saturating_duration_since(self.begun).as_millis() as u64
     }
 }
 
 impl Default for Share {
-    /// Nothing was asked yet.
+    /// Nothing has been asked yet.
     fn default() -> Self {
         Self { is_held_up: false, answered: Instant::now(), said_ms: 0, much_until_ms: 0 }
     }
 }
 
 impl Share {
-    /// The session of this number asks now; nothing of it `is_under_way` yet, or something. Cost: a look at three numbers.
+    /// Session number `who` asks now; `is_under_way` says whether it already has requests under way. Cost: reading three numbers.
     pub fn asks(&mut self, fairness: &Fairness, who: u64, is_under_way: bool, now: Instant) {
         if !is_under_way {
             self.answered = now;
@@ -90,27 +92,27 @@ impl Share {
         self.is_held_up = fairness.asks(who, says, now_ms) && now < self.answered + UNANSWERED_MAX;
     }
 
-    /// It has much under way now.
+    /// Notes that this session has much under way now.
     pub fn has_much(&mut self, fairness: &Fairness, now: Instant) {
         self.much_until_ms = fairness.ms(now) + MUCH_MS;
     }
 
-    /// Something of it was answered.
+    /// Notes that one of its requests was answered.
     pub fn was_answered(&mut self, now: Instant) {
         self.answered = now;
     }
 
-    /// Should it have little under way, for the sake of others?
+    /// Should it have little under way, for the sake of the others?
     pub fn is_held_up(&self) -> bool {
         self.is_held_up
     }
 
-    /// Until when it is held up without an answer.
+    /// Until when it is held up at most if it gets no answer.
     pub fn goes_on_at(&self) -> Instant {
         self.answered + UNANSWERED_MAX
     }
 
-    /// Does what is to be done at that time.
+    /// Ends the holding up at the time of [`goes_on_at`](Self::goes_on_at).
     pub fn go_on(&mut self, now: Instant) {
         self.is_held_up &= now < self.goes_on_at();
     }
@@ -120,7 +122,7 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// Sessions beside one another, at milliseconds from the beginning.
+    /// Several sessions, at milliseconds from the beginning.
     struct Sessions<const N: usize>(Fairness, [Share; N]);
 
     impl<const N: usize> Sessions<N> {
@@ -128,7 +130,7 @@ mod tests {
             Self(Fairness::default(), std::array::from_fn(|_| Share::default()))
         }
 
-        /// Is it held up when it asks at this time?
+        /// Is this session held up if it asks at this time?
         fn asks(&mut self, who: usize, ms: u64) -> bool {
             self.1[who].asks(&self.0, who as u64, false, self.0.begun + Duration::from_millis(ms));
             self.1[who].is_held_up()

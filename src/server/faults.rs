@@ -1,7 +1,7 @@
-//! Refusals and faults → errors of the protocol: kind, facts, and whether to come again. Exhaustive: a new refusal does
-//! not compile until it has its place in the order of kinds and its facts.
+//! Turns refusals and faults into errors of the protocol: kind, facts, and whether to retry. The matches are exhaustive: a new
+//! refusal does not compile until it has its kind and its facts.
 //!
-//! The sentence is the refusal's own (`Display`); here are only the fields of `error.data`.
+//! The sentence is the refusal's own (`Display`); this file only fills in `error.data`.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::core::refusal::{HeldBy, NoCapacity, PlanHindrance, Refusal};
 use crate::wire::errors::{self, ErrorData, ErrorKind, OverlapWith, PoolFill, Retry, RpcError};
 use crate::wire::values::Count;
 
-/// The error that a fault is answered with.
+/// The error that answers a fault.
 pub fn error_of(fault: &Fault) -> RpcError {
     match fault {
         Fault::Refused(refusal) => refused(refusal),
@@ -80,14 +80,14 @@ pub fn error_of(fault: &Fault) -> RpcError {
                 .with(|data| data.last_common = super::cursor::write(last_common).parse().ok())
         }
         Fault::Internal { id } => {
-            let message = format!("a bug in the server; its log has the story under {id}");
+            let message = format!("a bug in the server; its log has the details under {id}");
             RpcError::new(ErrorKind::Internal, message).with(|data| data.id = Some(id.clone()))
         }
     }
 }
 
-/// The kinds of refusals, in the protocol's order of precedence: a refusal tells its place in it.
-const KINDS: [ErrorKind; crate::core::refusal::KINDS.len()] = [
+/// The kinds of refusals, in the protocol's order of precedence, which [`Refusal::precedence`] indexes.
+pub(super) const KINDS: [ErrorKind; crate::core::refusal::KINDS.len()] = [
     ErrorKind::InvalidArgument,
     ErrorKind::NotFound,
     ErrorKind::WrongKind,
@@ -121,7 +121,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
             data.address = address.map(|address| address.to_string());
         }
         Refusal::Overlap { with, network, remembered, .. } => {
-            // The name of one that is deleted may be another's by now: it is reached by its id.
+            // The name of a deleted network may belong to another one by now, so it is named by its id.
             let id = remembered.and_then(|network| network.id.to_string().parse().ok());
             let network = id.unwrap_or_else(|| network.clone());
             data.with = Some(OverlapWith { network, cidr: with.to_string() });
@@ -205,7 +205,7 @@ fn facts(refusal: &Refusal, data: &mut ErrorData) {
         Refusal::OfItem { index, refusal } => {
             facts(refusal, data);
             data.index = Some(*index as u64);
-            // A member named inside the item is named as a path from the request; a MAC is the request's own.
+            // A member inside the item is named by its path in the request; `mac` is a member of the request itself.
             let named = |field: &str| field.starts_with("ips[") || field == "mac";
             data.field =
                 data.field.take().map(|field| if named(&field) { field } else { format!("ips[{index}].{field}") });
@@ -239,7 +239,7 @@ fn no_capacity(why: &NoCapacity, data: &mut ErrorData) {
     data.pools = Some(why.pools.iter().map(pool_fill).collect());
     data.waited_ms = why.waited_ms;
     if why.is_ended {
-        // Whoever asked is gone, as far as anybody knows.
+        // As far as is known, whoever asked is gone.
         data.retry = Retry::Never;
     }
 }
@@ -279,6 +279,5 @@ mod tests {
     fn the_core_and_the_protocol_have_the_same_kinds_in_the_same_order() {
         let names: Vec<&str> = KINDS.iter().map(|kind| kind.as_str()).collect();
         assert_eq!(names, crate::core::refusal::KINDS);
-        assert!(KINDS.windows(2).all(|pair| pair[0].precedence() < pair[1].precedence()));
     }
 }

@@ -1,9 +1,9 @@
-//! What other nodes ask of this one: handed to the actors here as if it came from a client of this node.
+//! Requests that other nodes forward to this one: handed to the actors here as if they came from a client of this node.
 //!
-//! While the register goes from one node to the next it is held here, in order: nodes that already know who owns it next
-//! ask before that one has read all of it.
+//! During a hand-over they are held here, in order: nodes that already know the next owner forward requests before it has read the
+//! whole register.
 //!
-//! Neighbours: `peer::listener` calls, in the order in which each node asked.
+//! Neighbours: `peer::listener` calls this, in the order in which each node asked.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,7 +17,7 @@ use super::role::Role;
 use super::steward::NodeOrder;
 use crate::actors::coordinator::{self, Job, Order};
 use crate::actors::service::Shared;
-use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all};
+use crate::actors::{Fault, Item, NotReadyReason, Outlet, Reply, Told, answer_all, sending};
 use crate::core::refusal::{Missing, Refusal};
 use crate::peer::frame::{NetworkRef, PeerStanding};
 use crate::peer::listener::{NotOwner, RemoteAsker, Serve};
@@ -26,13 +26,13 @@ use crate::peer::listener::{NotOwner, RemoteAsker, Serve};
 #[derive(Debug)]
 pub struct Forwarded {
     server: Weak<Server>,
-    /// What came between two owners. Bounded by what the other nodes may have under way here.
+    /// Requests that came during a hand-over. Bounded by what the other nodes may have under way here.
     held: Mutex<VecDeque<HeldBack>>,
-    /// Whether this node owns the register and takes changes, for the others.
+    /// Whether this node owns the register and takes changes, for the other nodes.
     standing: watch::Sender<PeerStanding>,
 }
 
-/// How often it is seen whether the store takes changes. A change of the role is seen at once.
+/// How often to check whether the store takes changes. A change of the role is seen at once.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -49,25 +49,25 @@ impl HeldBack {
         }
     }
 
-    /// Nobody is asked it here: nothing was begun.
+    /// Answers that nothing was begun, because nobody serves this here.
     fn refuse(self, fault: &Fault) {
         match self {
             HeldBack::Work(_, items, outlet) => answer_all(&outlet, items.iter().map(|item| item.ticket), fault),
-            // A closed outlet is a node that is gone.
+            // A closed outlet means that the node is gone.
             HeldBack::Job(ticket, _, outlet) => drop(outlet.send(Told::Job(ticket, Err(Box::new(fault.clone()))))),
         }
     }
 }
 
 impl Forwarded {
-    /// Asks whatever this server's role is at that moment. Must be called on a runtime that lives as long as the server.
+    /// Serves by the role that this server has at each moment. Must be called on a runtime that lives as long as the server.
     pub fn of(server: &Arc<Server>) -> Arc<Self> {
         let standing = watch::Sender::new(server.standing_as_owner());
         let forwarded = Arc::new(Self { server: Arc::downgrade(server), held: Mutex::default(), standing });
         let (mut roles, present) = (server.seat.changes(), Arc::downgrade(&forwarded));
         tokio::spawn(async move {
             loop {
-                // What a store takes changes without a word.
+                // The store does not report when it begins or ceases to take changes.
                 let changed = timeout(LOOKS_EVERY, roles.changed()).await;
                 let Some(forwarded) = present.upgrade() else { return };
                 match changed {
@@ -81,7 +81,7 @@ impl Forwarded {
         forwarded
     }
 
-    /// Tells the others, where it has changed.
+    /// Tells the other nodes how this one stands, if that has changed.
     fn stands(&self) {
         let Some(server) = self.server.upgrade() else { return };
         let standing = server.standing_as_owner();
@@ -100,17 +100,17 @@ impl Forwarded {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is asked where it goes, behind what is held.
+    /// Sends a request on, after those that are held.
     fn take(&self, ask: HeldBack) -> Result<(), NotOwner> {
         let mut held = self.held();
-        // Under the lock: what is held after the last change would be held for ever.
+        // The role is read under the lock: a request that is held after the last change would be held for ever.
         let role = self.role();
         match role.as_deref() {
             Some(Role::Between) => held.push_back(ask),
-            // Its turn comes when those before it have gone.
+            // It goes when the requests before it have gone.
             Some(_) if !held.is_empty() => held.push_back(ask),
             Some(Role::Owner(shared)) => ask.go_on(shared),
-            // This node knows why it is no owner any more; the one that asks would only learn that it is none.
+            // This node knows why it no longer owns the register; otherwise the asking node would only learn that it does not.
             Some(Role::Waiting { fault: fault @ Fault::StoreAway { .. }, .. }) => ask.refuse(fault),
             Some(Role::Follower { .. } | Role::Waiting { .. }) | None => return Err(NotOwner { owner: None }),
         }
@@ -138,11 +138,11 @@ impl Forwarded {
 fn work(shared: &Arc<Shared>, network: &NetworkRef, items: Vec<Item>, outlet: &Outlet) {
     let (route, by_name) = match network {
         NetworkRef::Name(name) => (shared.routes.by_name(name), true),
-        // An id's text is a name all the same, as for a client of this node.
+        // The text of an id counts as a name, as it does for a client of this node.
         NetworkRef::Id(id) => (shared.routes.find(&id.to_string()), false),
     };
     match route {
-        Some(route) => coordinator::send(shared, &route, by_name, items, outlet, Instant::now()),
+        Some(route) => sending::send(shared, &route, by_name, items, outlet, Instant::now()),
         None => {
             let refusal = match network {
                 NetworkRef::Name(name) => Refusal::not_found(Missing::Network, name),

@@ -1,4 +1,4 @@
-//! Wire → core: params become what commands are made of. Values are valid already; nothing is decided here.
+//! From the wire to the core: turns params into the parts of commands. The values are valid already; nothing is decided here.
 
 use compact_str::CompactString;
 
@@ -14,7 +14,7 @@ use crate::wire::Nullable;
 use crate::wire::params;
 use crate::wire::values::{self, LabelPatch, MacChoice};
 
-/// A text of the wire as the core keeps it.
+/// A text from the wire as the core keeps it.
 fn text(value: &str) -> CompactString {
     CompactString::from(value)
 }
@@ -64,7 +64,7 @@ fn labels_patch(patch: LabelPatch) -> LabelsPatch {
     patch.0.into_iter().collect()
 }
 
-/// Holder from owner, scope and slot, with their defaults.
+/// The holder of an owner, scope and slot, with their defaults.
 pub(super) fn holder(owner: Owner, scope: Option<Scope>, slot: Option<Slot>) -> SlotKey {
     SlotKey { scope: scope.unwrap_or_default(), owner, slot: slot.unwrap_or_default() }
 }
@@ -79,7 +79,7 @@ pub(super) fn target(
     Target { address, owner, scope, slot, if_generation: if_generation.map(|serial| Generation(serial.get())) }
 }
 
-/// The grant options of any method that grants: all have the same members.
+/// The grant options of any method that grants: all such methods have the same members.
 macro_rules! grant_options {
     ($params:expr) => {
         $crate::core::command::GrantOptions {
@@ -219,7 +219,7 @@ fn reserved(input: params::ReservedInput) -> ReservedInput {
     }
 }
 
-/// The members of a subnet, of `network.create` and of `subnet.add` alike.
+/// A subnet from the members that `network.create` and `subnet.add` share.
 macro_rules! subnet_input {
     ($input:expr) => {{
         let input = $input;
@@ -312,7 +312,7 @@ pub(super) fn subnet_patch(patched: params::patch::SubnetSet) -> SubnetPatch {
     }
 }
 
-/// What an entry changes of its subnet is what `subnet.modify` would.
+/// An entry of `set.subnets`: it changes its subnet as `subnet.modify` would.
 fn subnet_entry(entry: params::SubnetEntry) -> SubnetEntry {
     let params::SubnetEntry { id, cidr, gateway, name, dhcp, dns, zones, tags, draining, pools, reserved: ranges } =
         entry;

@@ -1,21 +1,21 @@
-//! What clients talk to: lines over TCP and bodies over HTTP become messages to actors, and answers become bytes.
+//! The part that clients talk to: turns lines over TCP and bodies over HTTP into messages to actors, and answers into bytes.
 //!
 //! | file | does |
 //! | --- | --- |
 //! | `connection` | the socket of one client: cuts lines, bounds, timeouts, coalesced writes |
 //! | `turns`, `balance` | whose turn it is on a reactor thread; which thread a connection is on |
-//! | `sockets` | accepts, and closes so that no answer is lost: over HTTP, too |
-//! | `session` | one client's requests without its socket: order, batches, answers |
-//! | `fairness` | who has less under way at once, as others ask beside it |
-//! | `dispatch` | the match: method → what is asked of which actor |
-//! | `forms` | what is wrong with a request by itself, told before a network is looked up |
+//! | `sockets` | accepts clients, and closes sockets without losing answers; also for HTTP |
+//! | `session` | the requests of one client, without its socket: order, batches, answers |
+//! | `fairness` | busy connections have less under way at once while others ask |
+//! | `dispatch` | the match from a method to what is asked of which actor |
+//! | `forms` | refuses requests that are wrong in themselves, before a network is looked up |
 //! | `input`, `sweeping`, `render`, `text`, `cursor` | wire → core; core → wire |
-//! | `ready` | what `/readyz` says of a server that takes changes |
-//! | `watch` | subscriptions to events: asks page after page, here or at the owner |
-//! | `cluster` | what is known of the other nodes |
-//! | `forwarded` | what other nodes ask of this one |
-//! | `role` | what this node is to the register now, so where requests go |
-//! | `steward` | what is asked of this node itself |
+//! | `ready` | what `/readyz` says about a server that takes changes |
+//! | `watch` | subscriptions to events: asks for page after page, here or at the owner |
+//! | `cluster` | what is known about the other nodes |
+//! | `forwarded` | requests that other nodes forward to this one |
+//! | `role` | whether this node owns the register, and so where requests go |
+//! | `steward` | orders to this node itself |
 //! | `faults` | refusals and faults → errors |
 //! | `tally` | counts |
 //!
@@ -39,7 +39,7 @@ pub mod session;
 pub mod sockets;
 pub mod steward;
 mod sweeping;
-mod tally;
+pub mod tally;
 pub mod text;
 mod turns;
 pub mod watch;
@@ -65,7 +65,7 @@ use crate::peer::frame::PeerStanding;
 use crate::wire::PROTOCOL_VERSION;
 use crate::wire::nouns::{ServerLimits, ServerStatus};
 
-/// Bounds of connections, out of the configuration.
+/// Bounds of connections, from the configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Longest line, without its end.
@@ -74,17 +74,17 @@ pub struct Bounds {
     pub body_bytes: usize,
     /// Open connections.
     pub connections: usize,
-    /// Bytes of changes that are kept in memory for those who watch.
+    /// Bytes of changes that are kept in memory for watchers.
     pub behind_bytes: usize,
-    /// A connection on which nothing is under way, and nothing was asked or answered for so long, is closed; zero: never.
+    /// A connection with nothing under way is closed after this long without a request or an answer; zero: never.
     pub idle: Duration,
-    /// A client that takes nothing for so long is cut off.
+    /// A client that reads nothing for this long is cut off.
     pub slow_client: Duration,
     /// A line that is not finished in this time closes its connection.
     pub partial_line: Duration,
 }
 
-/// Tells what an acknowledged change survives now: of a store that others set up that is not the same for ever.
+/// Says what an acknowledged change survives at present. In a store that others set up this can change at any time.
 pub struct Durability(pub Box<dyn Fn() -> String + Send + Sync>);
 
 impl std::fmt::Debug for Durability {
@@ -96,23 +96,23 @@ impl std::fmt::Debug for Durability {
 /// What all connections share.
 #[derive(Debug)]
 pub struct Server {
-    /// What this node is to the register now.
+    /// The role of this node.
     pub seat: Seat,
-    /// Takes what is asked of this node itself.
+    /// Takes orders to this node itself.
     pub steward: Steward,
     /// Kind of the store: `embedded`, `memory`, ….
     pub store: &'static str,
-    /// Tells what an acknowledged change survives now, in words, as far as this node sees.
+    /// Says in words what an acknowledged change survives at present, as far as this node sees.
     pub durability: Durability,
     /// Time and randomness.
     pub clock: Arc<dyn Clock>,
     /// Figures for `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// Reactor threads: connections are dealt over them.
+    /// Reactor threads, over which connections are dealt.
     pub reactors: Vec<Reactor>,
-    /// Which of them has time, and which connections move to another one.
+    /// The loads of the reactor threads, and which connections move.
     pub balance: Balance,
-    /// Every thread that sessions run on: those, and the one that speaks HTTP.
+    /// Every thread that sessions run on: the reactor threads and the one for HTTP.
     pub session_threads: Vec<Reactor>,
     /// Bounds.
     pub bounds: Bounds,
@@ -120,35 +120,35 @@ pub struct Server {
     pub node: String,
     /// When it was started.
     pub started: Instant,
-    /// Cancelled when the server stops: nothing is accepted or read any more, what was read is answered.
+    /// Cancelled when the server stops: nothing more is accepted or read, and what was read is answered.
     pub stop: CancellationToken,
     /// Connections, over TCP and HTTP, until they are closed.
     pub tasks: TaskTracker,
-    /// Sessions that may still ask something: once the server stops, those with requests that are not answered.
+    /// Sessions that may still ask something. Once the server stops, these are the ones with unanswered requests.
     pub asking: TaskTracker,
-    /// What other nodes ask of this one, under way.
+    /// Requests of other nodes under way here.
     pub peers: TaskTracker,
     /// Nodes that share the register, this one included.
     pub nodes: Nodes,
-    /// Counts sessions and subscriptions: other nodes tell what one waits for from what another does by it.
+    /// The latest number of a session or subscription. Other nodes use these numbers to tell the waits of one from those of another.
     pub sessions: AtomicU64,
-    /// Whether several of them ask at a time.
+    /// Which sessions are busy and which are quiet.
     pub fairness: fairness::Fairness,
 }
 
 impl Server {
-    /// Why it does not take every change now, if so: a word or two for probes.
+    /// Why this server does not take every change at present, if so, in a few words for probes.
     pub fn unready(&self) -> Option<Arc<str>> {
         self.amiss(true)
     }
 
-    /// Why clients are to ask another node now, if so. One that grants nothing, as its store is full or was restored, is as good
-    /// as any other: it reads, renews and releases, and says what stands in the way of the rest.
+    /// Why clients should ask another node at present, if so. A node that grants nothing, because its store is full or was restored, is
+    /// as good as any other: it answers reads, renews and releases, and says why it refuses the rest.
     pub fn unanswering(&self) -> Option<Arc<str>> {
         self.amiss(false)
     }
 
-    /// What is amiss, for clients in general or for those who want grants, too.
+    /// What is wrong, either for clients in general or also for those that want grants.
     fn amiss(&self, grants: bool) -> Option<Arc<str>> {
         if self.stop.is_cancelled() {
             return Some("stopping".into());
@@ -156,21 +156,22 @@ impl Server {
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling().filter(|_| grants || !shared.has_store()),
             Role::Follower { owner, link, .. } => {
-                let unreached = (!link.is_connected()).then(|| "the node that owns the register is not reached".into());
+                let unreached =
+                    (!link.is_connected()).then(|| "the node that owns the register cannot be reached".into());
                 let standing = link.standing().unwrap_or(PeerStanding { owns: true, unready: None });
                 let owns = if standing.owns { ", which owns the register" } else { "" };
                 let says = |why| format!("{why} (says node {owner}{owns})").into();
-                // The owner knows best, and at once; whoever is none knows no better than this node, if that tried. Where this
-                // node cannot use the store, the owner most likely cannot either, and may be none any more.
+                // The owner knows best, and at once. A node that is not the owner knows no better than this one, if this one has tried
+                // the store. If this node cannot use the store, the owner most likely cannot either, and may no longer be the owner.
                 let tried = self.nodes.trouble();
                 let own = tried.clone().filter(|_| !standing.owns);
-                // An owner that is reached answers as well as it can.
+                // An owner that can be reached answers as well as it can.
                 let told = standing.unready.filter(|_| grants || !standing.owns);
                 unreached.or(own).or_else(|| told.map(says)).or(tried)
             }
-            // What it is asked is held, for seconds at most, and answered.
+            // Requests are held, for seconds at most, and then answered.
             Role::Between if !grants => None,
-            Role::Between => Some("the register goes from one node to the next".into()),
+            Role::Between => Some("the register is being handed over from one node to another".into()),
             Role::Waiting { why, fault } => Some(self.nodes.trouble().unwrap_or_else(|| match fault {
                 Fault::StoreAway { problem } | Fault::Unavailable { problem, .. } => problem.as_str().into(),
                 _ => (*why).into(),
@@ -182,7 +183,7 @@ impl Server {
     pub(crate) fn standing_as_owner(&self) -> PeerStanding {
         let role = self.seat.role();
         let unready = match &*role {
-            // What another node says of itself is not handed on: two could tell each other for ever.
+            // What another node says about itself is not passed on: two nodes could repeat it to each other for ever.
             Role::Follower { .. } => Some(match self.owner() {
                 Some(owner) => format!("node {owner} owns it").into(),
                 None => self.nodes.trouble().unwrap_or_else(|| "nobody is known to own it".into()),

@@ -1,8 +1,9 @@
-//! Core → JSON: what was decided, written as the protocol's nouns, straight into the output buffer.
+//! Core → JSON: writes decisions as the protocol's nouns, straight into the output buffer.
 //!
-//! Reservations and grants are written by hand (`reservation`), because they are what a busy server answers. Everything else
-//! goes through the types of `wire::nouns` (`nouns`, `event`), so that it cannot differ from the published schema. A test
-//! reads what is written by hand back through the same types. Lists end where an answer would become too long (`pages`).
+//! Reservations and grants are written by hand (`reservation`), because they are most of what a busy server answers.
+//! Everything else goes through the types of `wire::nouns` (`nouns`, `event`), so that it cannot differ from the published
+//! schema. A test reads what is written by hand back through the same types. Lists end before an answer would become too
+//! long (`pages`).
 
 pub mod cursor;
 mod deployments;
@@ -27,23 +28,23 @@ use crate::wire::{Method, nouns as wire_nouns};
 /// How an answer is written.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Of which method.
+    /// The method that is answered.
     pub method: Method,
-    /// Little of a grant.
+    /// Write only a few members of a grant.
     pub brief: bool,
-    /// Whether it was made is answered.
+    /// Say whether the object was made or existed already.
     pub if_absent: bool,
-    /// A count in place of a list.
+    /// Write a count instead of a list.
     pub count_only: bool,
-    /// Networks with their usage.
+    /// Write networks with their usage.
     pub usage: bool,
-    /// Whole reservations, more than a few: of an acquire.
+    /// An acquire may answer more than a few whole reservations.
     pub many: bool,
     /// Nothing was changed.
     pub dry_run: bool,
 }
 
-/// Writes answers; keeps what it wrote of configurations last.
+/// Writes answers; keeps the texts of the configurations that it wrote last.
 #[derive(Debug, Default)]
 pub struct Renderer {
     kept: Vec<Option<NetworkParts>>,
@@ -145,8 +146,8 @@ impl Renderer {
                 noun(out, &wire_nouns::ReservedResult { reserved });
             }
             Outcome::Done => out.extend_from_slice(b"{}"),
-            // Inside the server only; nobody is answered with these: the coordinator makes a whole of the parts of several
-            // networks.
+            // Used only inside the server and never answered: the coordinator combines such parts of several networks into
+            // one answer.
             Outcome::Acquired { .. }
             | Outcome::LetGo { .. }
             | Outcome::MovedOut(_)
@@ -229,7 +230,7 @@ impl Renderer {
             }
             Done::Scopes { page, more } => scopes_page(out, page, *more),
             Done::Conflicts(contested) => noun(out, &nouns::conflicts(contested)),
-            // Which node it is only the session's server knows; subscriptions are the session's.
+            // Only the session's server knows which node it is; subscriptions belong to the session.
             Done::Located(_) | Done::Node(_) | Done::Watching { .. } | Done::Events(_) => out.extend_from_slice(b"{}"),
             Done::Past(past) => {
                 let next = past.next.as_ref().map(super::cursor::write);

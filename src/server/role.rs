@@ -1,4 +1,4 @@
-//! What this node is to the register now: where its clients' requests go.
+//! The role of this node: whether it owns the register, and so where its clients' requests go.
 //!
 //! Written by `serve`, read by every session. A session keeps the role it saw until everything it sent under it is
 //! answered, so requests of one connection for one network are never under way at two owners.
@@ -15,20 +15,20 @@ use crate::actors::service::Shared;
 use crate::actors::{Fault, NotReadyReason};
 use crate::peer::link::Link;
 
-/// What this node is.
+/// The role of this node.
 pub enum Role {
-    /// It owns the register: requests go to the actors here.
+    /// This node owns the register: requests go to its actors.
     Owner(Arc<Shared>),
-    /// Another node owns it: requests go there.
+    /// Another node owns the register: requests go there.
     Follower {
         /// Name of the owner.
         owner: Arc<str>,
-        /// Where it is reached.
+        /// Where the owner is reached.
         address: Arc<str>,
-        /// The way there.
+        /// The connection to the owner.
         link: Arc<Link>,
     },
-    /// The register goes from one node to the next just now. Requests are held: `serve::keeper` sees to it that this ends.
+    /// The register is being handed over from one node to another. Requests are held; `serve::keeper` makes sure that this ends.
     Between,
     /// Nobody serves, as far as this node knows.
     Waiting {
@@ -51,7 +51,7 @@ impl fmt::Debug for Role {
 }
 
 impl Role {
-    /// The actors, if they are here.
+    /// The actors, if this node owns the register.
     pub fn actors(&self) -> Option<&Arc<Shared>> {
         match self {
             Role::Owner(shared) => Some(shared),
@@ -59,12 +59,12 @@ impl Role {
         }
     }
 
-    /// Is it to be waited for another one?
+    /// Is this a role that another one will soon follow?
     pub(super) fn is_between(&self) -> bool {
         matches!(self, Role::Between)
     }
 
-    /// What a request is answered where nobody serves it.
+    /// The fault that requests are answered with if nobody serves them.
     pub(crate) fn nobody(&self) -> Option<&Fault> {
         match self {
             Role::Waiting { fault, .. } => Some(fault),
@@ -73,7 +73,7 @@ impl Role {
     }
 }
 
-/// The role, as it changes. Reading it takes some nanoseconds and no lock.
+/// The present role, which changes. Reading it takes some nanoseconds and no lock.
 #[derive(Debug)]
 pub struct Seat {
     role: ArcSwap<Role>,
@@ -89,45 +89,45 @@ impl Default for Seat {
     }
 }
 
-/// Whoever ends an owner has decided for the store, knowing it or not.
+/// Logs which networks this node had stopped because memory and store differ: ending the owner decides for the store.
 fn tell_of_memory(shared: &Shared) {
-    for (network, _) in shared.stopped().into_iter().filter(|(_, why)| why.shows_memory()) {
+    for stopped in shared.stopped().into_iter().filter(|stopped| stopped.why.shows_memory()) {
         tracing::error!(
-            %network,
-            "its memory is not what the store has, and is let go of: whoever owns the register next goes by the store"
+            network = %stopped.network,
+            "its memory differs from the store and is discarded: the next owner goes by the store"
         );
     }
 }
 
 impl Seat {
-    /// What this node is now.
+    /// The present role.
     pub fn role(&self) -> Arc<Role> {
         self.role.load_full()
     }
 
-    /// What this node is; between two owners, once that is over: `serve::keeper` sees to it that it ends.
+    /// The present role; during a hand-over, the role after it. `serve::keeper` makes sure that a hand-over ends.
     pub async fn settled(&self) -> Arc<Role> {
         let mut changes = self.changes();
         loop {
             let role = self.role();
-            // An error is a sender that is gone, and it is part of this.
+            // An error would mean that the sender is gone, but `self` has it.
             if !role.is_between() || changes.changed().await.is_err() {
                 return role;
             }
         }
     }
 
-    /// Is it still this one?
+    /// Is this still the present role?
     pub fn is(&self, role: &Arc<Role>) -> bool {
         Arc::ptr_eq(&self.role.load(), role)
     }
 
-    /// Tells of each change from now on.
+    /// A receiver that is woken by each change from now on.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// From now on it is this.
+    /// Changes the role.
     pub fn become_role(&self, role: Role) {
         if let Role::Owner(shared) = &*self.role() {
             tell_of_memory(shared);
@@ -136,7 +136,7 @@ impl Seat {
         self.become_same(Arc::new(role));
     }
 
-    /// From now on it is this, which it may have been before: nothing is logged.
+    /// Sets a role that may be the present one. Nothing is logged.
     pub fn become_same(&self, role: Arc<Role>) {
         self.role.store(role);
         self.changes.send_replace(());

@@ -1,28 +1,28 @@
-//! One client's requests, without its socket: order, batches, bounds, and the bytes to send. Shared by TCP and HTTP.
+//! The requests of one client, without its socket: order, batches, bounds, and the bytes to send. Shared by TCP and HTTP.
 //!
 //! Life of an `ip.allocate`, steps 2 and 7 of 8 (see [`crate`]): from the bytes of a line to one message for its
 //! network's actor; and from the answer back to bytes. Before and after: `connection` or `http`. Between: `actors`.
 //!
 //! **Order** (invariant I-8). Requests for one network go to its actor in the order they were read. A job over several
-//! networks is a barrier: it waits until everything before it is answered, and everything behind it waits for it. A job
-//! that touches names or space of one network blocks only those behind it that name the same network, and those that take
-//! space which it may give back. Whatever is blocked waits in `queue`, and everything read later waits behind it.
+//! networks is a barrier: it waits until everything before it is answered, and everything after it waits for it. A job
+//! that touches names or space of one network blocks only later requests that name the same network, and those that take
+//! space which it may give back. Blocked requests wait in `queue`, and everything read later waits behind them.
 //!
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
-//! **Waiting.** A request that finds no capacity may wait for some. From then on it stands in nobody's way: what was sent
-//! behind it goes on, jobs over several networks included. It counts as in flight all the same. Where its owner goes away in
-//! order it goes on waiting at the next one: see `waiting`.
+//! **Waiting.** A request that finds no capacity may wait for some. While it waits it holds nobody up: later requests go on, jobs
+//! over several networks included. It still counts as in flight. If the node that owns the network stops or is drained, the request
+//! goes on waiting at the next owner: see `waiting`.
 //!
-//! **Where to** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
-//! is answered; then what waited goes the new way. Between two owners everything is held, and whoever has the session tells
+//! **Where requests go** depends on the node's [`Role`]. When it changes, nothing more is sent until everything that is under way
+//! is answered; then the requests that waited go the new way. Between two owners everything is held, and the session's caller tells
 //! it when that ends ([`Session::waits_for_role`]).
 //!
-//! How requests go to whom they are for is in `sending`, what must wait for what in `unfinished`; how answers become bytes in
-//! `answering`; how a session learns what the node is by now, in `seeing`.
+//! `sending` sends requests to where they belong, `unfinished` knows what must wait for what, `answering` makes bytes of answers,
+//! and `seeing` follows the role of the node.
 //!
 //! Review notes: does every request that was read end in exactly one `finish`? What if the client hangs up (the session is
-//! dropped: what was sent is carried out, what waits is given up)?
+//! dropped: requests that were sent are carried out, those that wait are given up)?
 
 mod answering;
 mod groups;
@@ -62,7 +62,7 @@ use crate::core::address::Address;
 use crate::limits::{IN_FLIGHT_BESIDE_OTHERS_MAX, IN_FLIGHT_REQUESTS_MAX};
 use crate::wire::{self, Id, Message, Method, Request, RpcError, envelope};
 
-/// A request that is not answered yet.
+/// A request that is not yet answered.
 #[derive(Debug)]
 struct Pending {
     id: Option<Id>,
@@ -72,11 +72,11 @@ struct Pending {
     read: Instant,
     /// Its share of the line that it came in.
     bytes: usize,
-    /// It waits for capacity.
+    /// Whether it waits for capacity.
     waits: bool,
-    /// It is an order to this node itself.
+    /// Whether it is an order to this node itself.
     of_node: bool,
-    /// What is asked, where it may wait.
+    /// The request itself, if it may wait for capacity.
     patience: Option<Box<Patience>>,
 }
 
@@ -96,60 +96,60 @@ struct JsonBatch {
     text: Vec<u8>,
 }
 
-/// Where it is told what became of what was asked.
+/// Where the session receives answers.
 pub type Inlet = mpsc::UnboundedReceiver<Told>;
 
-/// What one client has under way.
+/// The session of one client: everything that it has under way.
 pub struct Session {
     server: Arc<Server>,
-    /// What the node was when the first of what is under way was sent.
+    /// The role of the node when the first of the requests under way was sent.
     role: Arc<Role>,
-    /// It wishes to be told where to ask, instead of being asked for.
+    /// Whether the client wants to be redirected instead of having its requests forwarded.
     redirect: bool,
     /// Its number among the sessions of this node.
     number: u64,
-    /// It is something else by now: nothing more is sent before all that is under way is answered.
+    /// Whether the role has changed since: then nothing more is sent until everything under way is answered.
     moved: bool,
     by: CompactString,
     outlet: Outlet,
     pending: Vec<Option<Pending>>,
     free: Vec<u32>,
     sent: usize,
-    /// Orders to this node itself that are not answered: they are not among those that were sent.
+    /// Unanswered orders to this node itself, which `sent` does not count.
     ordered: usize,
-    /// How many of those that were sent wait for capacity.
+    /// How many of the sent requests wait for capacity.
     waiting: usize,
-    /// This connection, as far as what waits is concerned.
+    /// This connection as its waiting requests see it.
     caller: Arc<Caller>,
-    /// Something that may wait was sent to another node.
+    /// Whether a request that may wait was sent to another node.
     may_wait_there: bool,
     queue: VecDeque<Queued>,
-    /// What waits for capacity and is not at an owner just now.
+    /// Requests that wait for capacity and are not at an owner at present.
     resumes: Resumes,
-    /// Acts that keep back what must come behind them.
+    /// Acts that keep back requests which must come after them.
     unfinished: Vec<Unfinished>,
     barrier: Option<u32>,
     groups: RequestGroups,
-    /// Whom it asked last.
+    /// The thread of the network that was asked last.
     asked_on: AskedOn,
     batches: Vec<Option<JsonBatch>>,
     renderer: Renderer,
     tally: super::tally::Tally,
     read: Instant,
-    /// Of the line that is taken, for each request in it.
+    /// Bytes of the line that is being taken, for the requests in it.
     line_bytes: usize,
     room: Room,
-    /// What it may have under way while others ask.
+    /// Whether it may have much under way while others ask.
     share: Share,
-    /// It may ask something.
+    /// Kept while the client may still ask something.
     asking: Option<TaskTrackerToken>,
-    /// Subscriptions to events; none where nothing can be sent that was not asked for.
+    /// Subscriptions to events; none if only answers can be sent, as over HTTP.
     watches: Option<Watches>,
-    /// The last of `out` that was not asked for: from where and up to where there is nothing else.
+    /// The last stretch of `out` that has only events.
     notices: Range<usize>,
     /// Bytes to be sent, each answer with its line end.
     pub out: Vec<u8>,
-    /// How many of them the client took.
+    /// How many of these bytes the client has taken.
     pub taken: usize,
 }
 
@@ -160,7 +160,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// For a client that is known as `by`. The receiver brings what must be handed to [`Session::absorb`].
+    /// A session for a client that is known as `by`. What the receiver brings must be handed to [`Session::absorb`].
     pub fn new(server: Arc<Server>, by: CompactString) -> (Self, Inlet) {
         let (outlet, inlet) = crate::actors::outlet();
         let tally = super::tally::Tally::new(Arc::clone(&server.metrics));
@@ -201,12 +201,12 @@ impl Session {
         (session, inlet)
     }
 
-    /// Requests that were read and are not answered.
+    /// Number of requests that were read and are not answered.
     pub fn in_flight(&self) -> usize {
         self.sent + self.ordered + self.queue.len() + self.resumes.len()
     }
 
-    /// Nothing more is fed to it, and nothing of it is under way: what is left are bytes for its client to take.
+    /// Notes that nothing more will be fed and nothing is under way: all that is left are bytes for the client to take.
     pub fn asks_no_more(&mut self) {
         self.asking = None;
     }
@@ -219,31 +219,32 @@ impl Session {
             && !self.is_backed_up()
     }
 
-    /// Is so much under way that others wait for it? What waits for capacity may wait for what this client says next.
+    /// Is so much under way that others must wait for it? Requests that wait for capacity do not count: what ends their waiting may
+    /// be the next request of this client.
     fn has_much(&self) -> bool {
         self.sent - self.waiting + self.ordered + self.queue.len() >= IN_FLIGHT_BESIDE_OTHERS_MAX
     }
 
-    /// When to call [`Session::looks`] although nothing came.
+    /// When to call [`Session::looks`] if nothing comes before.
     pub fn looks_at(&self) -> Option<tokio::time::Instant> {
         let reads_on = (self.share.is_held_up() && self.has_much()).then(|| self.share.goes_on_at().into());
         reads_on.into_iter().chain(self.looks_for_owner_at()).min()
     }
 
-    /// Does what no answer is a reason for, if it is time.
+    /// Does what is due by time and not by an answer.
     pub fn looks(&mut self) {
         self.share.go_on(Instant::now());
         self.role_changed();
     }
 
-    /// Notes the time of a read: deadlines and latencies of what it brought are counted from here.
+    /// Notes the time of a read: deadlines and latencies of the requests in it count from here.
     pub fn begin(&mut self, now: Instant) {
         self.read = now;
         self.share.asks(&self.server.fairness, self.number, self.in_flight() > 0, now);
         self.look_at_role();
     }
 
-    /// Takes one line or body. Nothing is sent before [`Session::flush`]. False if it was blank.
+    /// Takes one line or body, and returns false if it was blank. Nothing is sent before [`Session::flush`].
     pub fn feed(&mut self, bytes: &[u8]) -> bool {
         self.line_bytes = bytes.len();
         if let Some((id, request)) = envelope::read(bytes) {
@@ -274,7 +275,7 @@ impl Session {
         true
     }
 
-    /// Answers with an error outside any request: a line that is too long, or no JSON at all.
+    /// Answers with an error that belongs to no request: a line that is too long, or is not JSON.
     pub fn refuse(&mut self, error: &RpcError) {
         self.tally.refused("none", error.kind());
         self.answer_error(Some(&Id::NULL), None, error);
@@ -303,7 +304,7 @@ impl Session {
         let asked = match &request {
             Request::IpGet(ask) => Some(ask.address),
             Request::IpFind(ask) => Some(ask.address),
-            _ => None, // Only these answer with the address that was asked.
+            _ => None, // Only these answer with the address that was asked for.
         };
         let ready = match request {
             Request::EventsWatch(_) if self.watches.is_none() => Err(watch::nowhere_to_tell()),
@@ -325,7 +326,7 @@ impl Session {
         }
     }
 
-    /// Takes what actors answered.
+    /// Takes the answers of actors.
     pub fn absorb(&mut self, told: Told) {
         let now = Instant::now();
         match told {
@@ -356,7 +357,7 @@ impl Session {
         self.pump();
     }
 
-    /// Sends what waited and need not wait any more.
+    /// Sends requests that no longer need to wait.
     fn pump(&mut self) {
         self.sees_role();
         self.go_on();

@@ -1,4 +1,4 @@
-//! What is asked of this node itself, from its clients or from other nodes: handed to `serve::keeper`, which answers.
+//! Orders to this node itself, from its clients or from other nodes. They are handed to `serve::keeper`, which answers them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -10,48 +10,48 @@ use crate::actors::coordinator::Done;
 use crate::actors::nodes::{NodeJob, NodeStanding};
 use crate::actors::{Applied, Fault, Outlet, Told};
 
-/// Orders that wait: whoever drains a node asks once.
+/// Orders that may wait: few are enough, because an operator asks once.
 const ORDERS_MAX: usize = 64;
 
-/// One order. Dropped without an answer, it says that nobody knows what became of it.
+/// One order. If it is dropped without an answer, it answers that its outcome is unknown.
 #[derive(Debug)]
 pub struct NodeOrder {
     /// What is asked.
     pub job: NodeJob,
-    /// Change nothing.
+    /// Whether nothing is to be changed.
     pub dry_run: bool,
-    /// Who asks, and why: for the log.
+    /// Who asks, for the log.
     pub by: CompactString,
-    /// In the words of who asks.
+    /// Why, in the words of whoever asks, for the log.
     pub reason: Option<CompactString>,
-    /// Not begun by then, it is refused.
+    /// An order that has not been begun by then is refused.
     pub deadline: Option<Instant>,
-    /// Another node asks: it is not passed on.
+    /// Whether another node asks: then the order is not passed on.
     pub from_node: bool,
     ticket: u32,
     outlet: Option<Outlet>,
 }
 
 impl NodeOrder {
-    /// Answered under `ticket` into the outlet.
+    /// An order whose answer goes to the outlet under `ticket`.
     pub fn new(job: NodeJob, dry_run: bool, (ticket, outlet): (u32, Outlet)) -> Self {
         let by = CompactString::const_new("anonymous");
         Self { job, dry_run, by, reason: None, deadline: None, from_node: false, ticket, outlet: Some(outlet) }
     }
 
-    /// Answers it.
+    /// Answers the order.
     pub fn answer(mut self, answer: Result<NodeStanding, Box<Fault>>) {
         self.tell(answer);
     }
 
-    /// Where its answer goes: whoever takes it, answers.
+    /// Takes the place that the answer goes to: whoever takes it must answer.
     pub fn take_outlet(&mut self) -> Option<(u32, Outlet)> {
         self.outlet.take().map(|outlet| (self.ticket, outlet))
     }
 
     fn tell(&mut self, answer: Result<NodeStanding, Box<Fault>>) {
         if let Some((ticket, outlet)) = self.take_outlet() {
-            // A closed outlet is a client that hung up: what was done stands.
+            // A closed outlet means that the client hung up: what was done stands.
             let _ = outlet.send(Told::Job(ticket, answer.map(Done::Node)));
         }
     }
@@ -64,7 +64,7 @@ impl Drop for NodeOrder {
     }
 }
 
-/// Where orders are handed in and taken out.
+/// The queue of orders.
 #[derive(Debug)]
 pub struct Steward {
     orders: mpsc::Sender<NodeOrder>,
@@ -79,7 +79,7 @@ impl Default for Steward {
 }
 
 impl Steward {
-    /// Hands an order on. It is answered in any case.
+    /// Hands in an order. It is answered in any case.
     pub fn ask(&self, order: NodeOrder) {
         let (order, fault) = match self.orders.try_send(order) {
             Ok(()) => return,
@@ -95,7 +95,7 @@ impl Steward {
         order.answer(Err(Box::new(fault)));
     }
 
-    /// Where orders come out. For one, and once.
+    /// The receiving end, for the only caller that takes it.
     pub fn inbox(&self) -> Option<mpsc::Receiver<NodeOrder>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

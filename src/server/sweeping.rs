@@ -22,13 +22,11 @@ pub(super) fn claimant_sweep(ask: params::ClaimantSweep) -> Result<Errand, RpcEr
         (Some(alive), None) => Alive::Listed(alive.into_vec().into_iter().collect::<BTreeSet<_>>()),
         (None, Some(sweep)) => Alive::Marked(sweep.into_inner()),
         (Some(_), Some(_)) => {
-            return Err(RpcError::invalid(
-                "sweep",
-                "`sweep` and `alive` exclude each other: one of them says who lives",
-            ));
+            return Err(RpcError::invalid("sweep", "`sweep` and `alive` exclude each other; give only one of them"));
         }
         (None, None) => {
-            let problem = "`alive` or `sweep` must be given, to say who lives; `alive: []` says that nobody does";
+            let problem =
+                "`alive` or `sweep` must be given, to say which claimants are alive; `alive: []` says that none is";
             return Err(RpcError::invalid("alive", problem));
         }
     };

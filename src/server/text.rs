@@ -1,7 +1,7 @@
-//! JSON written straight into the output buffer: what the hot path needs, and nothing more.
+//! Writes JSON straight into the output buffer: only what the hot path needs.
 //!
-//! Texts of the core are printable, so only quotes and backslashes need an escape; the writer escapes control characters
-//! all the same.
+//! The core's texts are printable, so only quotes and backslashes need an escape; control characters are escaped all the
+//! same.
 
 use std::net::Ipv4Addr;
 
@@ -12,7 +12,7 @@ use crate::core::types::WallTime;
 pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    // Without an early end: so it takes many bytes at once.
+    // Without an early exit, so that the compiler can test many bytes at once.
     if bytes.iter().fold(true, |plain, &byte| plain & (byte != b'"') & (byte != b'\\') & (byte >= 0x20)) {
         out.extend_from_slice(bytes);
     } else {
@@ -42,7 +42,7 @@ pub fn number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Every octet as text with a dot behind it.
+/// Every octet as text with a dot after it.
 const OCTETS: [[u8; 4]; 256] = {
     let mut octets = [[b'.'; 4]; 256];
     let mut octet = 0;
@@ -62,7 +62,7 @@ const fn octet_digits(octet: u8) -> usize {
     1 + (octet >= 10) as usize + (octet >= 100) as usize
 }
 
-/// An IPv4 address as text, and how much of it that is.
+/// An IPv4 address as text, and the length of the text.
 fn dotted(bits: u32) -> ([u8; 16], usize) {
     let (mut text, mut length) = (*b"255.255.255.255.", 0);
     for octet in Ipv4Addr::from_bits(bits).octets() {
@@ -76,7 +76,7 @@ fn dotted(bits: u32) -> ([u8; 16], usize) {
 pub fn bare_address(out: &mut Vec<u8>, address: Address) {
     match address {
         Address::V4(bits) => {
-            // Put together there and appended at once: byte by byte it takes several times as long.
+            // Built up separately and appended at once: appending it byte by byte takes several times as long.
             let (text, length) = dotted(bits);
             out.extend_from_slice(&text[..length]);
         }
@@ -84,7 +84,7 @@ pub fn bare_address(out: &mut Vec<u8>, address: Address) {
     }
 }
 
-/// A text of bounded length that is put together piece by piece, and appended at once.
+/// A text of bounded length that is built up piece by piece, and appended at once.
 pub struct ShortText {
     bytes: [u8; Self::MAX],
     length: usize,
@@ -97,10 +97,10 @@ impl Default for ShortText {
 }
 
 impl ShortText {
-    /// Bytes that it may have.
+    /// The most bytes it can hold.
     pub const MAX: usize = 160;
 
-    /// Puts a piece behind what is there.
+    /// Appends a piece.
     ///
     /// # Panics
     /// If it becomes longer than [`Self::MAX`].
@@ -109,12 +109,12 @@ impl ShortText {
         self.length += piece.len();
     }
 
-    /// Puts a number behind it.
+    /// Appends a number.
     pub fn put_number(&mut self, number: u64) {
         self.put(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// Puts an address behind it.
+    /// Appends an address.
     pub fn put_address(&mut self, address: Address) {
         match address {
             Address::V4(bits) => {
@@ -133,7 +133,7 @@ impl ShortText {
         }
     }
 
-    /// What there is.
+    /// The text so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
@@ -146,14 +146,14 @@ pub fn address(out: &mut Vec<u8>, address: Address) {
     out.push(b'"');
 }
 
-/// Appends what displays itself without anything to be escaped.
+/// Appends a value by its `Display`; nothing in it needs an escape.
 pub fn display(out: &mut Vec<u8>, value: impl std::fmt::Display) {
     use std::io::Write as _;
     // Writing to a Vec cannot fail.
     let _ = write!(out, "{value}");
 }
 
-/// Appends what displays itself as a JSON string; nothing in it needs an escape.
+/// Appends a value by its `Display` as a JSON string; nothing in it needs an escape.
 pub fn quoted(out: &mut Vec<u8>, value: impl std::fmt::Display) {
     out.push(b'"');
     display(out, value);
@@ -167,7 +167,7 @@ pub fn member(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"\":");
 }
 
-/// Appends a member's name that is known beforehand, with the comma before it: in one piece.
+/// Appends a member's constant name, with the comma before it, in one piece.
 macro_rules! key {
     ($out:expr, $name:literal) => {{
         let out: &mut Vec<u8> = $out;
@@ -178,7 +178,7 @@ pub(crate) use key;
 
 /// Appends a time as `"2026-03-01T09:12:44.031Z"`.
 pub fn time(out: &mut Vec<u8>, time: WallTime) {
-    // Days to a civil date by Hinnant's algorithm: jiff's formatting takes as long as the rest of an answer.
+    // Converts days to a civil date by Hinnant's algorithm: formatting by jiff takes as long as the rest of an answer.
     const MAX_MS: u64 = 253_402_207_199_999;
     let ms = time.0.min(MAX_MS);
     let (days, of_day) = ((ms / 86_400_000) as i64, ms % 86_400_000);

@@ -1,21 +1,20 @@
-//! Whose turn it is among the busy connections of a reactor thread: a few at a time, so that a quiet one is not behind them
-//! all.
+//! Turns of the busy connections of a reactor thread: a few at a time, so that a quiet connection does not wait for all of them.
 //!
 //! A reactor polls its tasks in the order in which they were woken, and looks at its sockets only when it has polled
-//! many, or all. Sixty connections that are busy at once make that milliseconds. So who has many requests under way asks for
-//! a turn before it works on: it waits behind the other busy ones, and until the reactor has looked at its sockets. Quiet
+//! many, or all. With sixty busy connections that takes milliseconds. So a connection with many requests under way asks for
+//! a turn before it works on: it waits for the other busy ones, and until the reactor has looked at its sockets. Quiet
 //! connections, networks and the committer wait for a few turns at most.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Turns at once. With 1, quiet connections do best. But on a thread with many busy connections and a busy network, requests
-/// from other threads are worked off after every single turn, and the connections of this thread starve.
+/// Turns at once. Quiet connections do best with 1. But then, on a thread with many busy connections and a busy network, the network
+/// works off requests from other threads after every single turn, and the connections of this thread starve.
 const AT_ONCE: usize = 4;
 
 thread_local! {
-    /// Those of this reactor thread: a connection moves to another one between two turns.
+    /// The turns of this reactor thread. A connection moves to another thread between two turns.
     static TURNS: Arc<Semaphore> = Arc::new(Semaphore::new(AT_ONCE));
 }
 
@@ -25,11 +24,11 @@ pub struct Turn {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Waits for a turn on this thread, behind those who wait already.
+/// Waits for a turn on this thread, after those that wait already.
 pub async fn next() -> Option<Turn> {
     let turns = TURNS.with(Arc::clone);
     let permit = turns.acquire_owned().await.ok()?;
-    // Comes back when the reactor has looked at its sockets.
+    // Resumes when the reactor has looked at its sockets.
     tokio::task::yield_now().await;
     Some(Turn { _permit: permit })
 }
@@ -47,10 +46,10 @@ mod tests {
 
     const BUSY: u32 = 64;
 
-    /// How many busy tasks get their turn between the moment at which a byte is there for a quiet one and that at
-    /// which it has read it.
+    /// How many busy tasks get a turn between the moment when a byte arrives for a quiet one and the moment when that one has
+    /// read it.
     async fn passed_before_the_quiet_one(asks_for_turns: bool) -> u32 {
-        // Not TCP: what is written there may arrive later.
+        // Not TCP, where bytes may arrive later than they are written.
         let (mut client, quiet) = std::os::unix::net::UnixStream::pair().unwrap();
         quiet.set_nonblocking(true).unwrap();
         let mut quiet = tokio::net::UnixStream::from_std(quiet).unwrap();
@@ -73,7 +72,7 @@ mod tests {
             quiet.read_u8().await.unwrap();
             begun.set(Some(seen.get()));
         });
-        // In the midst of the busy ones, and not at the end of a round.
+        // In the middle of a round of the busy ones, not at its end.
         while turns.get() < 10 * BUSY + BUSY / 2 {
             let turn = if asks_for_turns { next().await } else { None };
             drop(turn);

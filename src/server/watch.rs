@@ -6,15 +6,19 @@
 //!                                                            └─ place, room ───────┘ come back when the lines are written
 //! ```
 //!
-//! A subscription is a cursor and a task. It asks for the next page only while it has a place for it, and makes lines of it only
-//! as there is room for them: both are of the connection, for all its subscriptions together (see `room`), however slow the client
-//! is. One that kept up once and is found behind what the owner keeps in memory is `lagged`, and ends; so is one that is found
-//! behind all that is kept. When the owner changes it goes on at the next one from its cursor; if that is no place of the line
-//! there, it ends as `cursor_lost`. So it does where what comes next stays damaged. While nobody can be asked, it says where it
-//! stands, as when nothing happens. Where the connection ends, as when the server stops, it ends with a `bookmark`, from which its
-//! client goes on elsewhere.
+//! A subscription is a cursor and a task. It asks for the next page only when it has a place for it, and renders lines only when
+//! there is room for them. Places and room belong to the connection, for all its subscriptions together (see `room`), however slow
+//! the client is.
 //!
-//! Neighbours: `session` owns [`Watches`]; `http` tells [`Pages`] as server-sent events.
+//! - A subscription that had caught up and then falls behind what the owner keeps in memory ends as `lagged`; so does one that falls
+//!   behind all the history that is kept.
+//! - When the owner changes, it goes on at the next owner from its cursor. If that owner's line does not have this cursor, or
+//!   if the next history stays damaged, it ends as `cursor_lost`.
+//! - While nobody can be asked, and while nothing happens, it sends its present cursor now and then.
+//! - When the connection ends, for example because the server stops, it ends with a `bookmark`, from which the client can go on
+//!   elsewhere.
+//!
+//! Neighbours: `session` owns [`Watches`]; `http` sends [`Pages`] as server-sent events.
 //!
 //! Review notes: is there a wait that the end of the session does not end?
 
@@ -39,10 +43,10 @@ use crate::limits::WATCHES_MAX;
 use crate::wire::nouns::{BookmarkNotification, CursorLostNotification, EventNotification, LaggedNotification};
 use crate::wire::{ErrorKind, RpcError};
 
-/// When to ask again where nobody can be asked now.
+/// When to ask again if nobody can be asked now.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Bytes of lines that are made at once: of a long page others of the thread do not wait for all.
+/// Bytes of lines that are rendered at once, so that the rest of the thread does not wait for all of a long page.
 const LINES_BYTES: usize = 64 << 10;
 
 /// The subscriptions of one connection.
@@ -52,15 +56,15 @@ pub struct Watches {
     outlet: Outlet,
     last: u64,
     live: HashMap<u64, DropGuard>,
-    /// The connection ends: each says where its client goes on, and what was asked before that, and is answered after it,
-    /// begins nothing that would hold it open.
+    /// Cancelled when the connection ends: each subscription then sends its last cursor, and a request that is answered later begins
+    /// no subscription that would keep the connection open.
     ends: CancellationToken,
     room: Room,
-    /// Room of lines that wait to be written.
+    /// The room taken by lines that wait to be written.
     taken: Vec<Taken>,
 }
 
-/// A subscription that is to be started once the client knows its number.
+/// A subscription that is started once the client knows its number.
 #[derive(Debug)]
 pub struct BegunWatch {
     /// Its number.
@@ -72,32 +76,32 @@ pub struct BegunWatch {
     ends: CancellationToken,
 }
 
-/// What became of what was to be told.
+/// How sending went.
 #[derive(Debug)]
 enum Then {
     GoesOn,
-    /// Nothing comes after it.
+    /// Nothing follows.
     Ends,
-    /// The connection ends, or the client is gone, before all of it was told: this is left.
+    /// The connection ended, or the client is gone, before everything was sent: this is left.
     Interrupted(Option<ToldEvents>),
 }
 
 impl Watches {
-    /// None yet.
+    /// No subscriptions yet.
     pub fn new(server: Arc<Server>, outlet: Outlet) -> Self {
         let (live, ends, room) = (HashMap::new(), CancellationToken::new(), Room::new());
         Self { server, outlet, last: 0, live, ends, room, taken: Vec::new() }
     }
 
-    /// Is there none?
+    /// Are there no subscriptions?
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// One more.
+    /// Begins a subscription.
     ///
     /// # Errors
-    /// `not_ready` where the connection ends, `overloaded` beyond the bound.
+    /// `not_ready` if the connection ends, `overloaded` beyond the bound.
     pub fn begin(&mut self, filter: Filter, cursor: Cursor) -> Result<BegunWatch, RpcError> {
         if self.ends.is_cancelled() {
             let message = "this connection ends, so nothing can be watched on it any more; connect again, to another node \
@@ -119,17 +123,17 @@ impl Watches {
         Ok(BegunWatch { number: self.last, pages, room, to, stop, ends })
     }
 
-    /// Ends one; false if there is none of that number.
+    /// Ends a subscription; false if there is none with that number.
     pub fn end(&mut self, number: u64) -> bool {
         self.live.remove(&number).is_some()
     }
 
-    /// Ends all, for good. Each is there until it has said where its client goes on.
+    /// Ends all subscriptions for good. Each exists until it has sent its last cursor.
     pub fn end_all(&mut self) {
         self.ends.cancel();
     }
 
-    /// Appends what one has to say, unless it ended meanwhile.
+    /// Appends what a subscription has to say, unless it has ended meanwhile.
     pub fn say(&mut self, notice: Notice, out: &mut Vec<u8>) {
         if self.live.contains_key(&notice.subscription) {
             out.extend_from_slice(&notice.lines);
@@ -140,14 +144,14 @@ impl Watches {
         }
     }
 
-    /// Everything that was said is written.
+    /// Notes that everything appended so far is written.
     pub fn written(&mut self) {
         self.taken.clear();
     }
 }
 
 impl BegunWatch {
-    /// From now on it tells what happens.
+    /// Starts sending events.
     pub fn start(self) {
         tokio::spawn(async move {
             let stop = self.stop.clone();
@@ -161,7 +165,7 @@ impl BegunWatch {
     async fn run(self) {
         let Self { number, mut pages, room, to, ends, .. } = self;
         let lines = Lines { number, room: room.clone(), to, ends: ends.clone() };
-        // There may be something to be told already: a page is asked for with a place.
+        // There may be events already: the first page is asked for with a place.
         let mut is_behind = true;
         loop {
             let next = tokio::select! {
@@ -187,7 +191,7 @@ impl BegunWatch {
     }
 }
 
-/// What is told next, with the place of a page; none where that is to be asked again.
+/// What to send next, with the place of its page; none if the page must be asked for again.
 async fn next(pages: &mut Pages, room: &Room, is_behind: &mut bool) -> Option<(Next, Option<Taken>)> {
     if *is_behind {
         let place = room.page().await;
@@ -215,12 +219,12 @@ struct Lines {
     number: u64,
     room: Room,
     to: Outlet,
-    /// The connection ends.
+    /// Cancelled when the connection ends.
     ends: CancellationToken,
 }
 
 impl Lines {
-    /// Says it, as there is room for it.
+    /// Sends it, as room becomes available.
     async fn tell(&self, next: Next) -> Then {
         let (subscription, mut lines) = (self.number, Vec::new());
         let out = &mut lines;
@@ -260,8 +264,8 @@ impl Lines {
         if lines.is_empty() || self.put(lines, false).await { Then::GoesOn } else { Then::Interrupted(None) }
     }
 
-    /// Says lines when there is room for them. Where the connection ends they wait for none: of each subscription they are a few, and
-    /// nothing but where it stands comes behind them. False: nothing more can be said.
+    /// Sends lines when there is room for them. If the connection ends they need no room: they are a few for each subscription, and only
+    /// its last cursor follows. Returns false if nothing more can be sent.
     async fn put(&self, lines: Vec<u8>, ends: bool) -> bool {
         let room = tokio::select! {
             biased;
@@ -272,7 +276,7 @@ impl Lines {
         self.say(lines, ends, room) && goes_on
     }
 
-    /// False where the client is gone.
+    /// Returns false if the client is gone.
     fn say(&self, lines: Vec<u8>, ends: bool, room: Option<Taken>) -> bool {
         self.to.send(Told::Notice(Notice { subscription: self.number, lines, ends, room })).is_ok()
     }
@@ -286,15 +290,15 @@ fn notify(out: &mut Vec<u8>, method: &str, params: &impl Serialize) {
     out.extend_from_slice(b"}\n");
 }
 
-/// For whom nothing can be sent that was not asked for.
+/// The refusal for connections over which events cannot be sent.
 pub fn nowhere_to_tell() -> RpcError {
     let message = "events.watch needs a connection that stays: use the JSON-RPC port, or `GET /events` over HTTP";
     RpcError::new(ErrorKind::InvalidRequest, message)
 }
 
-/// For `events.unwatch`.
+/// The refusal of an `events.unwatch` that names no subscription.
 pub fn no_subscription(number: u64) -> RpcError {
-    let message = format!("there is no subscription {number} on this connection; it may have ended");
+    let message = format!("this connection has no subscription {number}; it may have ended");
     RpcError::new(ErrorKind::NotFound, message)
 }
 
@@ -308,7 +312,7 @@ mod tests {
     use crate::limits::WATCH_BYTES_MAX;
     use crate::server::session::Inlet;
 
-    /// So many events, of some hundred bytes each.
+    /// A page with this many events of some hundred bytes each.
     fn page(count: usize) -> Next {
         let happened = |seq: usize| Happened {
             place: Place { seq: seq as u64, ..Place::default() },
@@ -325,13 +329,13 @@ mod tests {
         Next::Events(ToldEvents::new(Cursor::default(), (1..=count).map(happened).collect()))
     }
 
-    /// A subscription over this room, and where its lines go.
+    /// A subscription that uses this room, and the receiver of its lines.
     fn lines(number: u64, room: &Room) -> (Lines, Inlet) {
         let (to, told) = outlet();
         (Lines { number, room: room.clone(), to, ends: CancellationToken::new() }, told)
     }
 
-    /// What was said and is not taken.
+    /// What was sent and not taken.
     fn notices(told: &mut Inlet) -> Vec<Notice> {
         let said = std::iter::from_fn(|| told.try_recv().ok());
         said.map(|said| if let Told::Notice(notice) = said { notice } else { panic!("{said:?}") }).collect()
@@ -373,7 +377,7 @@ mod tests {
         }
         let mut counts = vec![0; WATCHES_MAX];
         while counts.iter().any(|count| *count < EVENTS) {
-            // Until all of them wait, or are done.
+            // Until all of them wait or are done.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -381,7 +385,7 @@ mod tests {
             let bytes: usize = said.iter().flatten().map(|notice| notice.lines.len()).sum();
             assert!((1..=WATCH_BYTES_MAX).contains(&bytes), "{bytes}");
             counts.iter_mut().zip(&said).for_each(|(all, said)| *all += count(said));
-            // They are in a line: nobody is done before all have begun.
+            // They take turns: none is done before all have begun.
             assert!(counts.iter().all(|count| *count > 0) || counts.iter().all(|count| *count < EVENTS), "{counts:?}");
         }
         assert!(counts.iter().all(|count| *count == EVENTS), "{counts:?}");

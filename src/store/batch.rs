@@ -1,7 +1,7 @@
-//! What is committed: batches of a shard's line, what names them, and where a shard stands.
+//! What is committed: batches, what names them, and where the line of a shard stands.
 //!
-//! Before: `actors::committer` closes batches. After: `codec` writes them down, and a store compares what names them (see the
-//! contract in [`super`]).
+//! Before: `actors::committer` closes batches. After: `codec` writes them down, and a store compares their names with the
+//! line (see the contract in [`super`]).
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
@@ -14,11 +14,11 @@ use crate::core::types::{Generation, NetworkId, ShardTime, WallTime};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
 
-/// 128 random bits, drawn at each take-over and compared with every batch. Zero: nobody's.
+/// 128 random bits, drawn at each take-over and compared with those of every batch. Zero means nobody's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Token(pub u128);
 
-/// Order of take-overs of a shard. Only orders; the token fences.
+/// Order of take-overs of a shard. It only orders them; the token does the fencing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Epoch(pub u64);
 
@@ -34,14 +34,14 @@ pub struct Digest(pub u128);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransactionId(pub u128);
 
-/// Where a shard stands. The default: nobody ever took it.
+/// Where a shard stands. The default is a shard that nobody has ever taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head {
-    /// Its take-over.
+    /// Its last take-over.
     pub epoch: Epoch,
     /// Drawn at that take-over.
     pub token: Token,
-    /// Token of the line that it continues.
+    /// Token of the take-over before it.
     pub parent: Token,
     /// Last batch.
     pub seq: Seq,
@@ -51,7 +51,7 @@ pub struct Head {
     pub time: ShardTime,
     /// No generation up to this one is ever given again.
     pub generation: Generation,
-    /// In which its records are written, from its take-over on.
+    /// The format in which its records are written since its last take-over.
     pub format: Format,
 }
 
@@ -60,13 +60,13 @@ pub struct Head {
 pub struct Act {
     /// The network.
     pub network: NetworkId,
-    /// When, for people.
+    /// When it was decided, for people.
     pub wall: WallTime,
     /// Who asked: a principal, or the server itself (`lease`, `cooldown`).
     pub by: CompactString,
-    /// Why, in the words of who asked.
+    /// Why, in the words of the client.
     pub reason: Option<CompactString>,
-    /// The transaction that it is part of.
+    /// The transaction that it belongs to.
     pub transaction: Option<TransactionId>,
     /// The changes, in order.
     pub steps: Vec<Step>,
@@ -77,7 +77,7 @@ pub struct Act {
 pub struct Batch {
     /// The shard.
     pub shard: ShardId,
-    /// Take-over of the writer.
+    /// Epoch of the writer.
     pub epoch: Epoch,
     /// Token of the writer.
     pub token: Token,
@@ -92,14 +92,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Does it only let go? Then it is taken while the disk is full. It may renew, bind and unbind what is held already,
-    /// and change configuration that exists; it may not grant, nor create networks and subnets.
+    /// Does it only let go? Then it is accepted while the disk is full. Such a batch may renew, bind and unbind what is
+    /// already held, and change configuration that exists; it may not grant anything, nor create networks and subnets.
     pub fn lets_go(&self) -> bool {
         self.acts.iter().flat_map(|act| &act.steps).all(step_lets_go)
     }
 }
 
-/// Is it one of those that a batch may have which only lets go?
+/// Is this a step that a batch which only lets go may have?
 pub fn step_lets_go(step: &Step) -> bool {
     match &step.state {
         None | Some(State::Entry(Entry::Released(_) | Entry::Declined(_))) => true,
@@ -115,6 +115,6 @@ pub struct Committed {
     pub shard: ShardId,
     /// The batch.
     pub seq: Seq,
-    /// Hash of the line up to it.
+    /// Digest of the line up to it.
     pub digest: Digest,
 }

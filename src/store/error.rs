@@ -1,6 +1,6 @@
-//! Why a commit did not end well, and what went wrong below it.
+//! Why a commit failed, and what went wrong below it.
 //!
-//! Before: every store. After: `actors::committer`, which does what each case asks for; `serve`, where a store cannot be opened.
+//! Before: every store. After: `actors::committer`, which does what each case asks for; `serve`, if a store cannot be opened.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::{Epoch, Seq, ShardId};
 use crate::core::state::Key;
 use crate::core::types::NetworkId;
 
-/// Why a commit did not end well: what the caller must do. `Display` leaves the cause to the chain.
+/// Why a commit failed, by what the caller must do. `Display` leaves the cause to the chain.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// Certainly nothing was written. The same batches may be sent again; past the deadline memory goes back to the last
+    /// Certainly nothing was written. The same batches may be sent again. After the deadline, memory goes back to the last
     /// durable seq and answers say `applied: false`.
     #[error("the batch was not applied")]
     NotApplied {
@@ -21,23 +21,23 @@ pub enum CommitError {
         #[source]
         cause: StoreError,
     },
-    /// Nobody knows. Send the same bytes again, or take the shard anew; answers say `applied: "unknown"`.
+    /// Nobody knows whether it was written. Send the same bytes again, or take the shard again; answers say `applied: "unknown"`.
     #[error("the outcome of the batch is unknown")]
     Unknown {
         /// What happened.
         #[source]
         cause: StoreError,
     },
-    /// Somebody else took the shard. Stop serving it.
+    /// Another node has taken the shard. Stop serving it.
     #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
     Fenced {
         /// The shard.
         shard: ShardId,
-        /// Who owns it now.
+        /// The epoch of the present owner.
         current: Epoch,
     },
-    /// A step expects something else than what is stored, so memory was wrong, and nothing was written. Nothing that was decided
-    /// on it is sent again, whatever network it is of: all of it is given up and loaded anew (R-4 in
+    /// A step expects something else than is stored. So memory was wrong, and nothing was written. Nothing that was decided
+    /// on that memory is sent again, whichever network it concerns: all of it is given up and loaded anew (R-4 in
     /// [`consistency`](crate::consistency)).
     #[error("shard {} holds something else than batch {} expects at {key:?} of network {network}", .shard.0, .seq.0)]
     Mismatch {
@@ -47,7 +47,7 @@ pub enum CommitError {
         seq: Seq,
         /// The network.
         network: NetworkId,
-        /// Where in it.
+        /// The key in that network.
         key: Key,
         /// The mark that the step expects.
         expected: Option<u64>,
@@ -56,16 +56,17 @@ pub enum CommitError {
     },
 }
 
-/// What went wrong below.
+/// What went wrong in the store.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// There is no room: what takes more space is refused until there is. [`StoreInfo::full`](super::StoreInfo::full) says where.
+    /// There is no room: changes that take more space are refused until there is.
+    /// [`StoreInfo::full`](super::StoreInfo::full) says where.
     #[error("the store has no room for more")]
     Full,
-    /// The store refuses everything since an earlier failure; only a restart helps.
+    /// The store refuses everything because of an earlier failure; only a restart helps.
     #[error("the store stopped after an earlier failure: {0}")]
     Poisoned(Arc<str>),
-    /// Reading or writing failed. Says the cause itself: whoever logs it without its chain would leave out what matters.
+    /// Reading or writing failed. The message includes the cause, so that it is not lost if somebody logs it without its chain.
     #[error("{context}: {source}")]
     Io {
         /// What was being done: verb and thing.
@@ -74,31 +75,31 @@ pub enum StoreError {
         #[source]
         source: Arc<std::io::Error>,
     },
-    /// What is stored cannot be trusted. Says where and what to do.
+    /// The stored data cannot be trusted. Says where, and what to do.
     #[error("{0}")]
     Damaged(Arc<str>),
-    /// Some of the history cannot be trusted, and a snapshot has all that it led to: no state is lost. Says where, what would be given
-    /// up, and what to do.
+    /// Part of the history cannot be trusted, but a snapshot has all that it led to: no state is lost. Says where, what
+    /// would be given up, and what to do.
     #[error("{0}")]
     HistoryDamaged(Arc<str>),
-    /// A snapshot cannot be trusted, and the log has all that led to it: no state is lost. Says where and what to do.
+    /// A snapshot cannot be trusted, but the log has all that led to it: no state is lost. Says where and what to do.
     #[error("{0}")]
     SnapshotDamaged(Arc<str>),
-    /// The data belongs to something else, or to a newer version. Says what and what to do.
+    /// The data belongs to something else, or to a newer version. Says what it is, and what to do.
     #[error("{0}")]
     Foreign(Arc<str>),
-    /// Somebody else has it open.
+    /// Another process has it open.
     #[error("{0}")]
     Locked(Arc<str>),
-    /// The token given is not the one of the shard's last take-over.
+    /// The given token is not the one of the shard's last take-over.
     #[error("shard {} was taken over in epoch {}", .shard.0, .current.0)]
     Fenced {
         /// The shard.
         shard: ShardId,
-        /// Who owns it now.
+        /// The epoch of the present owner.
         current: Epoch,
     },
-    /// Another node owns the shard, and its lease runs.
+    /// Another node owns the shard, and its lease has not run out.
     #[error("shard {} is owned by node {owner} for another {left_ms} ms", .shard.0)]
     Held {
         /// The shard.
@@ -107,10 +108,10 @@ pub enum StoreError {
         owner: Arc<str>,
         /// Where the other nodes reach it.
         address: Arc<str>,
-        /// What is left of its lease by the store's time, unless it is renewed.
+        /// What is left of its lease by the store's time, if it is not renewed.
         left_ms: u64,
     },
-    /// Batches are missing between the head and the one given, because they were refused.
+    /// Batches are missing between the head and the given one, because they were refused.
     #[error("shard {} ends at batch {}, so a later one than the next cannot follow", .shard.0, .last.0)]
     Gap {
         /// The shard.
@@ -118,14 +119,30 @@ pub enum StoreError {
         /// Its last batch.
         last: Seq,
     },
-    /// What was given cannot be kept: a fault of the caller, not of the store.
+    /// The store cannot keep what it was given: a fault of the caller, not of the store.
     #[error("{0}")]
     Invalid(Arc<str>),
 }
 
+/// Why another owner goes first. The store can be reached, and will accept later what it refuses now.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct AnotherFirst(String);
+
 impl StoreError {
-    /// Is it the content that is wrong, or gone? A disk that gives a sector back no more does not do so later either; what else it,
-    /// or the machine, refuses may pass.
+    /// Another node may have more right to the register, and goes first for a while; `why` says so.
+    pub(crate) fn another_first(context: Arc<str>, why: &str) -> Self {
+        Self::Io { context, source: Arc::new(std::io::Error::other(AnotherFirst(why.to_owned()))) }
+    }
+
+    /// Was it made by [`StoreError::another_first`]?
+    pub(crate) fn is_another_first(&self) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        source.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<AnotherFirst>)
+    }
+
+    /// Is the content wrong or gone? A disk that cannot read a sector now will not read it later either; other errors of the
+    /// disk or the machine may pass.
     pub(crate) fn is_unreadable(&self) -> bool {
         match self {
             StoreError::Damaged(_) => true,
@@ -135,7 +152,7 @@ impl StoreError {
     }
 }
 
-/// An error and everything below it, in one line. What an error says of its cause itself is not said twice.
+/// An error and everything below it, in one line. A cause that an error already states itself is not repeated.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();

@@ -1,7 +1,7 @@
-//! The line of one shard: its head, and what may follow it. The rules of the fence, once, for the stores that keep their
-//! heads in memory.
+//! The line of one shard: its head, and what may follow it. This is the one implementation of the rules of the fence, for
+//! the stores that keep their heads in memory.
 //!
-//! Pure: knows no files and no clock. Neighbours: `memory` and `embedded` ask it before they write.
+//! Pure: it knows no files and no clock. Neighbours: `memory` and `embedded` ask it before they write.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::codec::{self, BatchHeader, Format};
 use super::{Batch, CommitError, Committed, Digest, Epoch, Head, Seq, ShardId, StoreError, Token};
 
-/// Batches of a shard that are recognised when they are sent again.
+/// How many batches of a shard are recognised if they are sent again.
 const REMEMBERED_BATCHES_MAX: usize = 64;
 
 /// Digest of a line after a batch.
@@ -27,16 +27,16 @@ pub(crate) fn digest(parent: Digest, bytes: &[u8]) -> Digest {
 pub(crate) struct FenceLine {
     shard: ShardId,
     head: Head,
-    /// Name and digest of the last batches, oldest first, each with the digest before it.
+    /// Name and digest of the last batches, oldest first, each with the digest of the line before it.
     recent: VecDeque<(Token, Seq, Digest, Digest)>,
 }
 
-/// What a batch is to a line.
+/// How a batch relates to a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchFit {
-    /// It comes next; this will be the digest.
+    /// It is the next one; the line will have this digest.
     Next(Digest),
-    /// It was applied before.
+    /// It was applied before; the line had this digest after it.
     Applied(Digest),
 }
 
@@ -55,7 +55,6 @@ impl FenceLine {
         self.head
     }
 
-    /// Which shard's it is.
     pub(crate) fn shard(&self) -> ShardId {
         self.shard
     }
@@ -85,7 +84,7 @@ impl FenceLine {
         Ok(BatchFit::Next(digest(self.head.digest, bytes)))
     }
 
-    /// Follows a batch for which [`FenceLine::check`] said [`BatchFit::Next`].
+    /// Appends a batch for which [`FenceLine::check`] answered [`BatchFit::Next`].
     pub(crate) fn follow(&mut self, batch: &BatchHeader, digest: Digest) {
         if self.recent.len() == REMEMBERED_BATCHES_MAX {
             self.recent.pop_front();
@@ -94,8 +93,8 @@ impl FenceLine {
         self.head = Head { seq: batch.seq, digest, time: batch.time, generation: batch.generation, ..self.head };
     }
 
-    /// The head after a take-over, with records in the format that is wanted, unless they are in a later one already; none
-    /// if the token is the owner's already and nothing is to be written.
+    /// The head after a take-over. Records are written in the format that is wanted, unless those of the line are in a later
+    /// one already. None if the token is the owner's already, so that nothing needs to be written.
     pub(crate) fn after_take(&self, token: Token, wanted: Option<Format>) -> Option<Head> {
         let Head { epoch, token: parent, format, .. } = self.head;
         let again = token == parent && epoch > Epoch(0);
@@ -107,12 +106,12 @@ impl FenceLine {
         (!again).then(|| Head { epoch: Epoch(epoch.0 + 1), token, parent, format, ..self.head })
     }
 
-    /// Follows a take-over.
+    /// Moves the line to the head after a take-over.
     pub(crate) fn take(&mut self, head: Head) {
         self.head = head;
     }
 
-    /// The owner's token, or the refusal of another.
+    /// The head if this is the owner's token, otherwise the refusal.
     pub(crate) fn check_owner(&self, token: Token) -> Result<Head, StoreError> {
         if token == self.head.token && self.head.epoch > Epoch(0) {
             Ok(self.head)
@@ -121,7 +120,7 @@ impl FenceLine {
         }
     }
 
-    /// Is a batch of this name durable, under a token that is still the owner's?
+    /// Is the batch of this name durable, and its token still the owner's?
     pub(crate) fn confirm(&self, token: Token, seq: Seq, digest: Digest) -> Result<(), CommitError> {
         let known = self.recent.iter().any(|&(_, known, _, applied)| (known, applied) == (seq, digest));
         let at_head = (self.head.seq, self.head.digest) == (seq, digest);
@@ -133,7 +132,7 @@ impl FenceLine {
     }
 }
 
-/// A batch that its writer should not have made.
+/// The refusal of a batch that its writer should not have made.
 pub(crate) fn invalid(shard: ShardId, seq: Seq, problem: impl std::fmt::Display) -> CommitError {
     let text = format!("batch {} of shard {} cannot be kept: {problem}", seq.0, shard.0);
     CommitError::NotApplied { cause: StoreError::Invalid(Arc::from(text)) }
@@ -145,12 +144,11 @@ pub(crate) fn header_of(batch: &Batch) -> BatchHeader {
     BatchHeader { shard, epoch, token, seq, time, generation }
 }
 
-/// Appends the bytes of a batch.
 pub(crate) fn encode(batch: &Batch, format: Format, out: &mut Vec<u8>) -> Result<(), CommitError> {
     codec::encode_batch(batch, format, out).map_err(|error| invalid(batch.shard, batch.seq, format_args!("it {error}")))
 }
 
-/// One batch a shard and call: two could not be told from a gap if the first were refused.
+/// A call may have one batch for each shard: if the first of two were refused, the second could not be told from a gap.
 pub(crate) fn check_once_each(batches: &[Batch]) -> Result<(), CommitError> {
     for (at, batch) in batches.iter().enumerate() {
         if batches[..at].iter().any(|before| before.shard == batch.shard) {
@@ -160,7 +158,6 @@ pub(crate) fn check_once_each(batches: &[Batch]) -> Result<(), CommitError> {
     Ok(())
 }
 
-/// The answer for a batch.
 pub(crate) fn committed(batch: &BatchHeader, verdict: BatchFit) -> Committed {
     let (BatchFit::Next(digest) | BatchFit::Applied(digest)) = verdict;
     Committed { shard: batch.shard, seq: batch.seq, digest }

@@ -1,8 +1,8 @@
 //! What a store keeps of the past: the batches themselves, as they were written.
 //!
-//! A line of batches is read in *stretches*: behind one seq, up to another. What is read is proved to be of the line that
-//! the reader knows: [`RecordedBatch::follows`] hashes it behind the digest where the reader stands. So a line that was cut
-//! off by a failover, and goes on with other batches under the same numbers, is noticed.
+//! A line of batches is read in *stretches*: after one seq, up to another. The reader proves that what it read belongs to
+//! the line that it knows: [`RecordedBatch::follows`] hashes a batch onto the digest at which the reader stands. This
+//! reveals a line that a failover cut off and that went on with other batches under the same numbers.
 //!
 //! Neighbours: each store implements [`super::Store::recorded`]; `actors::events` reads.
 
@@ -13,12 +13,12 @@ use super::{Batch, Digest, Seq, ShardId, StoreError, TransactionId, fence};
 use crate::core::state::{EventKind, Key};
 use crate::core::types::{NetworkId, Place, WallTime};
 
-/// Part of a shard's line: the batches behind `after`, up to `until` and with it.
+/// Part of a shard's line: the batches after `after`, up to and including `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// The shard.
     pub shard: ShardId,
-    /// Not this one, nor any before it.
+    /// The batch before the first one.
     pub after: Seq,
     /// The last one.
     pub until: Seq,
@@ -31,13 +31,13 @@ pub struct RecordedBatch {
     pub shard: ShardId,
     /// Its number.
     pub seq: Seq,
-    /// Digest of the line up to it, where the store knows it: all do, of what this version wrote.
+    /// Digest of the line up to it, if the store knows it. Every store knows it for whatever this version wrote.
     pub digest: Option<Digest>,
     /// Its bytes.
     pub bytes: Arc<[u8]>,
 }
 
-/// What is seen of a step with an event without decoding it.
+/// What can be seen of a step that has an event without decoding the step.
 #[derive(Debug)]
 pub struct Glance<'a> {
     /// The network.
@@ -46,26 +46,26 @@ pub struct Glance<'a> {
     pub wall: WallTime,
     /// What changed.
     pub key: Key,
-    /// Of the holding before and after it: length of the prefix, scope, owner.
+    /// What was held before and after the step: length of the prefix, scope, owner.
     pub held: [Option<(u8, &'a str, &'a str)>; 2],
 }
 
-/// Transactions by which holdings go from one network to another.
+/// Transactions that move holdings from one network to another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Passing {
-    /// With something that leaves here.
+    /// Those with a holding that leaves a network here.
     pub leaves: Vec<TransactionId>,
-    /// With something that arrives here.
+    /// Those with a holding that arrives in a network here.
     pub arrives: Vec<TransactionId>,
-    /// When the first of its acts was decided, and the latest.
+    /// When the first act of the batch was decided, and the latest.
     pub walls: Option<(WallTime, WallTime)>,
 }
 
 impl RecordedBatch {
-    /// The batch.
+    /// Decodes the batch.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if the bytes are none, or another's.
+    /// [`StoreError::Damaged`] if the bytes are not a batch, or are another one.
     pub fn decode(&self) -> Result<Batch, StoreError> {
         let batch = codec::decode_batch(&self.bytes).map_err(|error| self.damaged(&error))?;
         if (batch.shard, batch.seq) == (self.shard, self.seq) {
@@ -75,20 +75,20 @@ impl RecordedBatch {
         }
     }
 
-    /// The place behind it, where the digest of the line with it is this.
+    /// The place after this batch, given the digest of the line up to and including it.
     ///
     /// # Errors
-    /// As of [`RecordedBatch::decode`].
+    /// As for [`RecordedBatch::decode`].
     pub fn place(&self, digest: Digest) -> Result<Place, StoreError> {
         let header = codec::batch_header(&mut codec::Reader::new(&self.bytes)).map_err(|error| self.damaged(&error))?;
         let (shard, epoch, seq) = (self.shard.0, header.epoch.0, self.seq.0);
         Ok(Place { shard, epoch, seq, steps: None, digest: digest.0 })
     }
 
-    /// Is there a step with an event like that? Looks at bytes; nothing is decoded beyond what is shown.
+    /// Does any step with an event match? Looks at the bytes, and decodes no more than what a glance shows.
     ///
     /// # Errors
-    /// As of [`RecordedBatch::decode`].
+    /// As for [`RecordedBatch::decode`].
     pub fn any(&self, mut is: impl FnMut(&Glance<'_>) -> bool) -> Result<bool, StoreError> {
         let mut found = false;
         let walked = codec::walk_acts(&self.bytes, |act, step| {
@@ -109,10 +109,10 @@ impl RecordedBatch {
         Ok(found)
     }
 
-    /// What goes with it from one network to another, by the transactions of that.
+    /// Which transactions in this batch move holdings from one network to another.
     ///
     /// # Errors
-    /// As of [`RecordedBatch::decode`].
+    /// As for [`RecordedBatch::decode`].
     pub fn passing(&self) -> Result<Passing, StoreError> {
         let mut passing = Passing::default();
         let walked = codec::walk_acts(&self.bytes, |act, step| {
@@ -127,7 +127,7 @@ impl RecordedBatch {
             let of = match (step.state, before) {
                 (None, _) => &mut passing.leaves,
                 (Some(_), None) => &mut passing.arrives,
-                // From one owner to another.
+                // From one owner to another, within a network.
                 (Some(_), Some(_)) => return Ok(()),
             };
             if of.last() != Some(&transaction) {
@@ -144,7 +144,8 @@ impl RecordedBatch {
         StoreError::Damaged(text.into())
     }
 
-    /// Digest of the line with it, if it follows a line that stands there; none if it is of another line.
+    /// The digest of the line including this batch, if the batch follows a line that stands at `parent`; none if it belongs
+    /// to another line.
     pub fn follows(&self, parent: Digest) -> Option<Digest> {
         let digest = fence::digest(parent, &self.bytes);
         self.digest.is_none_or(|known| known == digest).then_some(digest)
@@ -155,12 +156,12 @@ fn held_of(record: Option<&[u8]>) -> Result<Option<(u8, &str, &str)>, CodecError
     record.map_or(Ok(None), codec::held_of)
 }
 
-/// Is an answer long enough? One batch is in it at least, where there is one.
+/// Is an answer long enough? It has at least one batch, if there is one.
 pub(crate) fn is_full(recorded: &[RecordedBatch], read_bytes: usize, bytes: usize) -> bool {
     !recorded.is_empty() && read_bytes >= bytes
 }
 
-/// The stretch of a call that asks for so many batches behind one.
+/// The stretch that asks for at most `limit` batches after `after`.
 pub(crate) fn next(shard: ShardId, after: Seq, limit: usize) -> Stretch {
     Stretch { shard, after, until: Seq(after.0.saturating_add(limit as u64)) }
 }

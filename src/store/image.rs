@@ -1,4 +1,4 @@
-//! What a store hands out when a shard is loaded, put together record by record: what does not belong together is damage.
+//! Builds what a store returns when a shard is loaded, record by record. Records that do not belong together are damage.
 
 use std::sync::Arc;
 
@@ -20,15 +20,14 @@ pub(super) struct RecordImage {
 }
 
 impl RecordImage {
-    /// Nothing yet.
     pub(super) fn new(id: NetworkId) -> Self {
         Self { id, config: None, subnets: Vec::new(), entries: Entries::default(), deployment: None }
     }
 
-    /// Takes a record in.
+    /// Adds a record.
     ///
     /// # Errors
-    /// A sentence: such a state cannot stand at this key.
+    /// A sentence: such a state cannot be stored at this key.
     pub(super) fn add(&mut self, key: Key, state: State) -> Result<(), Arc<str>> {
         match (key, state) {
             (Key::Config, State::Config(config)) => self.config = Some(config),
@@ -44,15 +43,14 @@ impl RecordImage {
 }
 
 impl ShardImage {
-    /// Empty.
     pub(super) fn new(head: Head) -> Self {
         Self { head, networks: Vec::new(), deployments: Vec::new() }
     }
 
-    /// Takes in what is stored under one id.
+    /// Adds everything that is stored under one id.
     ///
     /// # Errors
-    /// A sentence: there are records of a network without its configuration.
+    /// A sentence: the records do not belong together, for example because the configuration of their network is missing.
     pub(super) fn add(&mut self, record: RecordImage) -> Result<(), Arc<str>> {
         let RecordImage { id, config, subnets, entries, deployment } = record;
         let bare = subnets.is_empty() && entries.is_empty();

@@ -1,15 +1,15 @@
-//! Changes that this node acknowledged and that the register has not: a *late journal*. Redis went back behind them, and
-//! another node went on from there before they could be given back (R-9).
+//! *Late journals*: changes that this node acknowledged and that the register lacks. Redis went back to an earlier state,
+//! and another node went on from there before the changes could be given back (R-9).
 //!
-//! Each is a file of this machine until somebody has dealt with it, so that it outlives the node. Batches lie in it byte for
-//! byte, as they were to stand in the history.
+//! Each journal is a file on this machine until somebody has dealt with it, so that it outlives the process. It has the
+//! batches byte for byte, as they would have been in the history.
 //!
-//! Beside it lies what was answered of it, as soon as anything was: that is not asked again, for who got something back may
-//! have let it go since.
+//! As soon as a claim is answered, a second file beside the journal notes it. The claim is not made again, because a holder
+//! that got something back may have let it go since.
 //!
-//! `journal` is what one says, `format` how it lies in its file.
+//! `journal` has the content of a journal, `format` its file.
 //!
-//! Used by `redis`, which finds them; `actors` and `serve` hand them over.
+//! Used by `redis`, which finds late changes; `actors` and `serve` hand them over.
 
 mod format;
 mod journal;
@@ -28,28 +28,28 @@ use crate::core::address::Address;
 use crate::core::state::Entry;
 
 pub(super) const PREFIX: &str = "LATE-";
-/// Of those that were dealt with.
+/// The prefix of journals that were dealt with.
 const PAST: &str = "PAST-";
-/// Of what was answered.
+/// The prefix of files that note what was answered.
 const ANSWERED: &str = "DONE-";
 
-/// Those of which nobody has disposed yet.
+/// The journals that nobody has dealt with yet.
 #[derive(Debug, Default)]
 pub struct Lates {
     directory: Option<PathBuf>,
     register: u128,
     pending: Mutex<Vec<Arc<Late>>>,
-    /// Whoever writes a file does so alone: two that note what was answered would write the same one, and the older note could be
-    /// the one that stays.
+    /// Held while a file is written. Two threads that note answers at the same time would write the same file, and the older
+    /// note could be the one that remains.
     writing: Mutex<()>,
 }
 
 impl Lates {
-    /// Reads what lies in a directory; none: nothing is kept there. What is of another register may be given up, if an operator
-    /// says so.
+    /// Reads the journals of a directory; without a directory nothing is kept. Journals of another register are given up if
+    /// an operator says so.
     ///
     /// # Errors
-    /// A file cannot be read, is damaged, or is of another register: it is never taken for less than it is.
+    /// A file cannot be read, is damaged, or belongs to another register: a journal is never taken for less than it is.
     pub fn open(directory: Option<&Path>, register: u128, gives_up_others: bool) -> Result<Self, StoreError> {
         let mut pending = Vec::new();
         let files = directory.map(|directory| files(directory).map_err(whole::io("listing", directory)));
@@ -81,8 +81,8 @@ impl Lates {
         })
     }
 
-    /// Notes one, durably. The same once more is the same; one that ends there too and begins earlier, as Redis went back further
-    /// since, is in place of what was noted: what was answered of that stays answered.
+    /// Notes a journal, durably. Noting the same one again changes nothing. A journal that ends in the same place and begins
+    /// earlier, because Redis went back further since, replaces the one that was noted, and claims answered there stay answered.
     ///
     /// # Errors
     /// It cannot be written.
@@ -93,8 +93,8 @@ impl Lates {
         Ok(late)
     }
 
-    /// Notes several as [`add`](Self::add) does; whoever asks for all sees none of them or each: what one tells may be ended in
-    /// another.
+    /// Notes several journals as [`add`](Self::add) does. A reader of the list sees either none or all of them, because a
+    /// claim in one of them may end in another.
     ///
     /// # Errors
     /// One cannot be written. Those before it are noted.
@@ -115,7 +115,7 @@ impl Lates {
         failed.map_or(Ok(()), Err)
     }
 
-    /// These are seen from here on, each in place of the one that was known.
+    /// Adds journals to the list, each in place of the one that was known before.
     fn shows(&self, written: Vec<(Arc<Late>, Option<Arc<Late>>)>) {
         let mut pending = self.locked();
         for (late, known) in written {
@@ -127,7 +127,7 @@ impl Lates {
         }
     }
 
-    /// Writes one. It, and the one that was known before: the same where that is as long.
+    /// Writes a journal. Returns it, and the one that was known before; both are the known one if that is as long.
     fn write(
         &self,
         shard: ShardId,
@@ -149,7 +149,7 @@ impl Lates {
         Ok((Arc::new(late), known))
     }
 
-    /// What was answered of one counts for the one in its place. On disk before that is, where some of it does not.
+    /// Which answers to a journal hold for its longer replacement. If some do not, the shorter list is written to disk first.
     fn still_answered(&self, known: &Late, late: &Late) -> Result<AnsweredClaims, StoreError> {
         let kept = locked(&known.answered).kept;
         let mut answered = AnsweredClaims { claims: known.answered_in(late), kept };
@@ -163,15 +163,15 @@ impl Lates {
         Ok(answered)
     }
 
-    /// All of them, oldest first.
+    /// All journals, oldest first.
     pub fn all(&self) -> Vec<Arc<Late>> {
         self.locked().clone()
     }
 
-    /// What was answered of one is kept, durably: it is not asked again after a restart either.
+    /// Saves which claims of a journal were answered, durably, so that they are not made again after a restart.
     ///
     /// # Errors
-    /// It cannot be written. It is in memory, and can be tried again.
+    /// It cannot be written. The answers are in memory, and saving them can be tried again.
     pub fn keep_answered(&self, late: &Late) -> Result<(), StoreError> {
         let _alone = locked(&self.writing);
         self.write_answered(late)
@@ -197,19 +197,19 @@ impl Lates {
         Ok(())
     }
 
-    /// Somebody has dealt with all of it. Its file stays under another name, for people.
+    /// Somebody has dealt with the whole journal. Its file stays under another name, for people.
     ///
     /// # Errors
-    /// It cannot be named so.
+    /// The file cannot be renamed.
     pub fn remove(&self, late: &Late) -> Result<(), StoreError> {
         let _alone = locked(&self.writing);
         if self.longer_than(late).is_some() {
-            // That is dealt with in its place.
+            // The longer journal will be dealt with in its place.
             return self.write_answered(late);
         }
         if let Some(path) = self.path(late.shard, late.digest) {
             std::fs::rename(&path, beside(&path, PAST)).map_err(whole::io("renaming", &path))?;
-            // Only then: a journal without it is brought again from its beginning.
+            // Only after the rename: a journal without its answers would be brought again from the beginning.
             let answered = beside(&path, ANSWERED);
             let renamed = path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all());
             match renamed.and_then(|()| std::fs::remove_file(&answered)) {
@@ -223,7 +223,7 @@ impl Lates {
         Ok(())
     }
 
-    /// The one that was noted in place of one that somebody has still at hand.
+    /// The longer journal that was noted in place of one that a caller still has.
     fn longer_than(&self, late: &Late) -> Option<Arc<Late>> {
         self.named(late.shard, late.digest).filter(|noted| **noted != *late)
     }
@@ -232,12 +232,12 @@ impl Lates {
         self.locked().iter().find(|late| (late.shard, late.digest) == (shard, digest)).cloned()
     }
 
-    /// Where they lie, if anywhere.
+    /// Where the journals lie, if anywhere.
     pub fn directory(&self) -> Option<&Path> {
         self.directory.as_deref()
     }
 
-    /// Where one lies.
+    /// Where one journal lies.
     pub fn path(&self, shard: ShardId, digest: Digest) -> Option<PathBuf> {
         Some(self.directory.as_ref()?.join(format!("{PREFIX}{}-{:032x}", shard.0, digest.0)))
     }
@@ -247,7 +247,8 @@ impl Lates {
     }
 }
 
-/// As where the register was moved, or restored, before they were brought.
+/// The journal belongs to another register, for example because the register was moved or restored before the changes were
+/// brought.
 pub(super) fn of_another(path: &Path, more: &str) -> StoreError {
     let text = format!(
         "{} has changes that were acknowledged in another register and brought to nobody: whoever was told of them may find \
@@ -258,11 +259,11 @@ pub(super) fn of_another(path: &Path, more: &str) -> StoreError {
     StoreError::Foreign(text.into())
 }
 
-/// What a file has of another register is given up: the log names it, and the file stays under another name, for people, which is
-/// answered.
+/// Gives up the content of a file of another register. The log names it, and the file stays for people under the name that
+/// is returned.
 ///
 /// # Errors
-/// It cannot be named so.
+/// The file cannot be renamed.
 pub(super) fn give_up(path: &Path, lates: &[Late]) -> Result<PathBuf, StoreError> {
     let named = |(address, entry): (Address, Entry)| match entry {
         Entry::Held(held) => format!("{address} of `{}`", held.holder.owner),
@@ -278,10 +279,10 @@ pub(super) fn give_up(path: &Path, lates: &[Late]) -> Result<PathBuf, StoreError
     put_past(path)
 }
 
-/// Nobody is to bring what is in a file any more: it stays for people, under the name that is answered.
+/// Renames a file whose content nobody is to bring any more. It stays for people, under the name that is returned.
 ///
 /// # Errors
-/// It cannot be named so.
+/// The file cannot be renamed.
 pub(super) fn put_past(path: &Path) -> Result<PathBuf, StoreError> {
     let past = beside(path, PAST);
     std::fs::rename(path, &past).map_err(whole::io("renaming", path))?;
@@ -293,13 +294,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file of the same journal with another beginning of its name.
+/// The file that belongs to the same journal and has another prefix.
 fn beside(path: &Path, prefix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{prefix}{}", name.strip_prefix(PREFIX).unwrap_or(&name)))
 }
 
-/// The files of a directory, in the order in which they were written; none where there is no directory yet.
+/// The journals of a directory, in the order in which they were written; none if the directory does not exist yet.
 fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let listed = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -367,12 +368,12 @@ pub(super) mod tests {
         bytes
     }
 
-    /// One batch that grants these in network 7.
+    /// One batch that grants these addresses in network 7.
     pub(in crate::store) fn granted(addresses: &[&str]) -> Vec<Vec<u8>> {
         held(addresses, None)
     }
 
-    /// One that grants them, or that renews what was held until then.
+    /// One batch that grants these addresses, or that renews what was held until then.
     fn held(addresses: &[&str], renewed: Option<u64>) -> Vec<Vec<u8>> {
         let step = |(at, address): (usize, &&str)| {
             let address: Address = address.parse().unwrap();
@@ -421,7 +422,7 @@ pub(super) mod tests {
         again.remove(&found).unwrap();
         assert_eq!(again.all().len(), 1);
         assert_eq!(Lates::open(Some(&inside), 5, false).unwrap().all().len(), 1);
-        // Where nothing is kept, it is there as long as the process.
+        // Without a directory, a journal lasts as long as the process.
         let nowhere = Lates::open(None, 5, false).unwrap();
         let late = nowhere.add(ShardId(3), Digest(1), &batches(2)).unwrap();
         nowhere.remove(&late).unwrap();
@@ -516,7 +517,7 @@ pub(super) mod tests {
         assert_eq!(Lates::open(Some(directory.path()), 5, false).unwrap().all().len(), 2);
     }
 
-    /// Whoever answered that the renewal stands had the grant; by then that is cut off, too.
+    /// The answer that the renewal stands came from a line that had the grant; by then the grant is cut off as well.
     #[test]
     fn what_was_answered_of_a_renewal_is_no_answer_of_the_grant_where_redis_went_back_further() {
         let directory = tempfile::tempdir().unwrap();
@@ -528,7 +529,7 @@ pub(super) mod tests {
         lates.keep_answered(&shorter).unwrap();
         assert!(addresses(&shorter).is_empty());
         lates.add(ShardId(3), Digest(1), &[grant.clone(), renewal].concat()).unwrap();
-        // Whoever brings the shorter one still, too.
+        // The same if a caller still has the shorter journal.
         lates.keep_answered(&shorter).unwrap();
         for lates in [&lates, &open()] {
             assert_eq!(addresses(&lates.all()[0]), ["10.0.0.1"]);
@@ -546,7 +547,7 @@ pub(super) mod tests {
         let (network, claim) = name(&shorter, 0);
         shorter.answered(network, &[claim]);
         lates.keep_answered(&shorter).unwrap();
-        // Redis went back further before it was dealt with.
+        // Redis went back further before anybody dealt with it.
         let both = [first, second.clone()].concat();
         let longer = lates.add(ShardId(3), Digest(1), &both).unwrap();
         assert_eq!(addresses(&longer), ["10.0.0.2", "10.0.0.9"]);
@@ -554,7 +555,7 @@ pub(super) mod tests {
             assert_eq!(lates.all().iter().map(|late| addresses(late)).collect::<Vec<_>>(), [["10.0.0.2", "10.0.0.9"]]);
         }
         assert_eq!(lates.add(ShardId(3), Digest(1), &second).unwrap(), longer, "it has that, too");
-        // Whoever deals with the shorter one still, deals with a part of the other.
+        // A caller that still has the shorter journal deals with a part of the longer one.
         let (network, claim) = name(&shorter, 0);
         shorter.answered(network, &[claim]);
         lates.remove(&shorter).unwrap();

@@ -1,11 +1,13 @@
-//! One process for one directory, by a lock on it and on a file in it: a directory is one server's, whatever it keeps there.
+//! One process per directory, by a lock on the directory and on a file in it. A directory belongs to one server, whatever it
+//! keeps there.
 //!
-//! Two on a data directory would write over each other's log; two on the directory of a server over Redis would bring the same
-//! late journals, and write over each other's notes.
+//! Two servers on one data directory would write over each other's log. Two servers over Redis with one directory would both
+//! bring the same late journals, and write over each other's notes.
 //!
-//! The directory itself is locked, which nobody removes by a slip while a server has it. The file says who has it, and is locked as
-//! well: earlier versions lock nothing else, and a file system over a network may lock no directory. Whoever has waited for either
-//! looks whether its name still leads to what was locked: another one may have been made there meanwhile.
+//! The directory itself is locked because nobody removes it by mistake while a server has it. The file says who has the
+//! directory, and is locked as well: earlier versions lock only that, and a network file system may refuse to lock a
+//! directory. A process that has waited for either lock checks that the name still leads to what it locked: it may lead to a
+//! new one by then.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -16,39 +18,38 @@ use std::time::Duration;
 use super::embedded::disk::{HeldDirectory, RealDisk, make_dir};
 use super::{StoreError, whole};
 
-/// The file that says who has it.
+/// The file that says who has the directory.
 pub(crate) const LOCK: &str = "LOCK";
-/// As much is read of who has it.
+/// How much of that file is read.
 const HOLDER_BYTES_MAX: usize = 64;
 
-/// Whoever only looks has a lock for an instant: so often it is tried again, and so far apart.
+/// How often, and how far apart, a lock is tried: processes that only look hold it for an instant.
 const TRIES: usize = 20;
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// With whom a lock is had.
+/// With whom a lock is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Company {
-    /// With nobody.
     None,
-    /// With others who only read.
     Readers,
 }
 
-/// A lock on a directory. Given back when it is dropped, or with the process.
+/// A lock on a directory. It is released when it is dropped, or when the process ends.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     path: PathBuf,
-    /// Given back first: whoever waits for the directory finds it free. None where there is none, for who only reads.
+    /// Released first, so that a process that waits for the directory finds the file free. None if the file does not exist
+    /// and this opener only reads.
     file: Option<Locked>,
     folder: Locked,
 }
 
 impl FolderLock {
-    /// Locks a directory for this opener alone, and writes `owner` into its file; or tells who has it, and has had it for a tenth
-    /// of a second. The file is made if it is not there.
+    /// Locks a directory for this opener alone, and writes `owner` into its file; or returns who has it, after trying for a
+    /// tenth of a second. Creates the file if it does not exist.
     ///
     /// # Errors
-    /// The directory cannot be opened, or its file not be written or not be locked.
+    /// The directory cannot be opened, or the file cannot be opened for writing or locked.
     pub(crate) fn take(directory: &Path, owner: &str) -> io::Result<Result<Self, String>> {
         #[expect(clippy::disallowed_methods, reason = "a directory is taken before anything is served")]
         let rest = || std::thread::sleep(TRY_AGAIN_AFTER);
@@ -70,15 +71,15 @@ impl FolderLock {
         Ok(taken)
     }
 
-    /// Locks a directory together with others who only read, without a word in its file; or tells who has it alone.
+    /// Locks a directory together with others who only read, and writes nothing; or returns who has it alone.
     ///
     /// # Errors
-    /// It cannot be opened, or its file not be locked.
+    /// The directory cannot be opened, or its file cannot be locked.
     pub(crate) fn share(directory: &Path) -> io::Result<Result<Self, String>> {
         Self::lock(directory, Company::Readers)
     }
 
-    /// Once.
+    /// One attempt.
     fn lock(directory: &Path, company: Company) -> io::Result<Result<Self, String>> {
         let path = directory.join(LOCK);
         let folder = match Locked::new(File::open(directory)?, company) {
@@ -95,7 +96,7 @@ impl FolderLock {
         };
         let file = match opened {
             Ok(file) => Some(file),
-            // Nobody who locks nothing else has it.
+            // Then no process of a version that locks only the file has it.
             Err(error) if error.kind() == ErrorKind::NotFound && company == Company::Readers => None,
             Err(error) => return Err(error),
         };
@@ -116,7 +117,7 @@ impl HeldDirectory for FolderLock {
     }
 }
 
-/// Does a name lead to what was opened?
+/// Does a name still lead to the file that was opened?
 pub(crate) fn is_at(opened: &File, path: &Path) -> io::Result<bool> {
     let opened = opened.metadata()?;
     match std::fs::metadata(path) {
@@ -126,7 +127,7 @@ pub(crate) fn is_at(opened: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// What is open and locked.
+/// A file that is open, and locked if `is_locked`.
 #[derive(Debug)]
 struct Locked {
     file: File,
@@ -134,7 +135,7 @@ struct Locked {
 }
 
 impl Locked {
-    /// Gives it back where somebody else has it, and where it cannot be locked.
+    /// Returns the file unlocked if another process has the lock, and also if it cannot be locked.
     fn new(file: File, company: Company) -> Result<Result<Self, File>, (File, io::Error)> {
         let locked = match company {
             Company::None => file.try_lock(),
@@ -150,29 +151,29 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // To close it is not enough: a process that is just being started has it open, too, until it is another program. Where this
-        // fails nobody can have it before this process has ended.
+        // Closing the file is not enough: a child process that is just being started has it open, too, until it executes its
+        // program. If unlocking fails, nobody can take the lock before this process has ended.
         if self.is_locked {
             let _ = self.file.unlock();
         }
     }
 }
 
-/// Writes down who has it.
+/// Writes who has the directory.
 fn sign(file: &File, directory: &Path, owner: &str) {
-    // Over what is there, which needs no room. It is for people only: no reason to be without a lock.
+    // Overwrites what is there, which needs no room. The name is only for people, so a failure is no reason to be without a lock.
     let written = file.write_all_at(owner.as_bytes(), 0).and_then(|()| file.set_len(owner.len() as u64));
     if let Err(error) = written {
         tracing::warn!(path = %directory.display(), %error, "it is locked, and does not say by whom");
-        // Rather nobody than who had it before.
+        // Better no name than the name of the previous holder.
         let _ = file.set_len(0);
     }
 }
 
-/// Of whom nothing is known.
+/// The holder of a lock, if nothing is known about it.
 const SOMEBODY: &str = "another process";
 
-/// Who wrote itself into a file. Only for people; whoever has just taken it writes it a moment later.
+/// Who wrote its name into a file. Only for people: a process that has just taken the lock writes its name a moment later.
 fn holder(path: &Path) -> String {
     File::open(path).map_or_else(|_| SOMEBODY.to_owned(), |file| holder_in(&file))
 }
@@ -185,35 +186,34 @@ fn holder_in(lock: &File) -> String {
     }
 }
 
-/// What this process is called in its locks.
 pub(crate) fn owner() -> String {
     format!("process {}", std::process::id())
 }
 
-/// Somebody else has a directory: who, and what to do.
+/// Another process has a directory: who, and what to do.
 pub(crate) fn in_use(directory: &Path, holder: &str, advice: &str) -> StoreError {
     StoreError::Locked(format!("{} is in use by {holder}; {advice}", directory.display()).into())
 }
 
-/// Takes the directory of a server over Redis, which is made if it is not there.
+/// Takes the directory of a server over Redis. Creates it if it does not exist.
 ///
 /// # Errors
-/// [`StoreError::Locked`] if another server has it; it cannot be written.
+/// [`StoreError::Locked`] if another server has it; other errors if it cannot be written.
 pub(crate) fn take_directory(directory: &Path) -> Result<FolderLock, StoreError> {
     make_dir(&RealDisk, directory).map_err(whole::io("making directory", directory))?;
     let taken = FolderLock::take(directory, &owner()).map_err(whole::io("locking", &directory.join(LOCK)))?;
     taken.map_err(|holder| in_use(directory, &holder, OF_ITS_OWN))
 }
 
-/// What to do where another server over Redis has the directory.
+/// What to do if another server over Redis has the directory.
 const OF_ITS_OWN: &str = "give each server a `store.directory` of its own, or end the other one";
 
-/// Who has a directory, as `process 7`. It takes the lock for an instant where nobody has it, together with others who only look.
+/// Who has a directory, as `process 7`. If nobody has it, this takes the lock for an instant, together with others who only look.
 pub(crate) fn holder_of(directory: &Path) -> Option<String> {
     FolderLock::share(directory).ok()?.err()
 }
 
-/// Another server has the directory of one over Redis: as [`take_directory`] says so.
+/// The error if another server over Redis has the directory, as [`take_directory`] reports it.
 pub(crate) fn held_by_node(directory: &Path) -> Option<StoreError> {
     holder_of(directory).map(|holder| in_use(directory, &holder, OF_ITS_OWN))
 }
@@ -226,14 +226,14 @@ mod tests {
         FolderLock::take(directory, owner).unwrap().unwrap_or_else(|holder| panic!("{holder} has it"))
     }
 
-    /// Without a rest.
+    /// Tries without resting in between.
     fn refused(directory: &Path) -> Option<String> {
         FolderLock::take_between(directory, "process 8", || {}).unwrap().err()
     }
 
     #[test]
     fn a_lock_is_taken_also_where_there_is_no_room_for_a_word_in_it() {
-        // Whatever is written there finds no room.
+        // The disk has no room for anything written to the lock file.
         let directory = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/full", directory.path().join(LOCK)).unwrap();
         drop(taken(directory.path(), "process 7"));
@@ -269,7 +269,7 @@ mod tests {
         drop(taken(directory.path(), "process 8"));
     }
 
-    /// As earlier versions have it.
+    /// As earlier versions lock a directory.
     #[test]
     fn a_directory_is_of_who_has_locked_nothing_but_its_file() {
         let directory = tempfile::tempdir().unwrap();
@@ -288,13 +288,13 @@ mod tests {
         drop(held);
     }
 
-    /// A copy that fails removes what it made, and has it locked until then.
+    /// A copy that fails removes the lock file that it made, and holds its lock until then.
     #[test]
     fn who_waited_for_a_file_that_was_removed_meanwhile_has_the_one_that_others_see() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(LOCK);
         File::create(&path).unwrap().write_all_at(b"process 7", 0).unwrap();
-        // Where a directory cannot be locked this is all that keeps two apart.
+        // If a directory cannot be locked, this alone keeps two processes apart.
         let mut copying = Some(File::open(&path).unwrap());
         copying.as_ref().unwrap().try_lock().unwrap();
         let end = || {

@@ -1,9 +1,9 @@
-//! The register in memory only: for trials and tests. Everything is lost with the process.
+//! The register in memory only, for trials and tests. Everything is lost with the process.
 //!
-//! It keeps the contract of a store, durability apart: token, seq, digest and expectations are compared exactly, so
-//! that a test of the fence against it is a real one. History is bounded by bytes.
+//! Apart from durability it keeps the contract of a store. It compares token, seq, digest and expectations exactly, so a
+//! test of the fence against it is a real one. Its history is bounded by bytes.
 //!
-//! Neighbours: `fence` holds the rules, `codec` the bytes whose digests are chained; `records` is where state lies.
+//! Neighbours: `fence` has the rules, `codec` the bytes whose digests are chained; `records` holds the state.
 
 mod records;
 
@@ -22,12 +22,12 @@ use super::{
 use crate::core::state::{Key, State, Step};
 use crate::core::types::{NetworkId, ShardTime};
 
-/// Bytes of batches that are kept as history, where nothing else is said.
+/// Bytes of batches that are kept as history by default.
 const HISTORY_BYTES: u64 = 64 << 20;
-/// Bytes of a usual act: room for them is made at once, so that the bytes of a long batch are not copied again and again.
+/// Bytes of a usual act. Room for them is reserved at once, so that the bytes of a long batch are not copied again and again.
 const ACT_BYTES: usize = 96;
 
-/// Keeps the register while the process lives.
+/// Keeps the register for as long as the process lives.
 #[derive(Debug)]
 pub struct MemoryStore {
     register: u128,
@@ -46,7 +46,7 @@ struct Shard {
     line: FenceLine,
     networks: BTreeMap<NetworkId, StateByKey>,
     history: VecDeque<RecordedBatch>,
-    /// When each of them was written, by the shard's time.
+    /// When each batch of `history` was written, by the shard's time.
     times: VecDeque<ShardTime>,
     history_bytes: u64,
     history_bytes_max: u64,
@@ -59,14 +59,13 @@ impl MemoryStore {
         Self::keeping(shards, HISTORY_BYTES)
     }
 
-    /// An empty register that keeps so many bytes of history, of all shards together. The last batch of a shard is
-    /// always kept.
+    /// An empty register that keeps this many bytes of history over all shards. The last batch of a shard is always kept.
     pub fn keeping(shards: u16, history_bytes: u64) -> Self {
         Self::keeping_for(shards, history_bytes, u64::MAX)
     }
 
-    /// An empty register that keeps so many bytes of history, of all shards together, and no batch that was written so
-    /// many seconds before the last one of its shard.
+    /// An empty register that keeps this many bytes of history over all shards, and drops a batch when the last one of its
+    /// shard is more than this many seconds younger.
     pub fn keeping_for(shards: u16, history_bytes: u64, history_seconds: u64) -> Self {
         let history_bytes_max = history_bytes / u64::from(shards.max(1));
         let shards = (0..shards)
@@ -123,7 +122,7 @@ impl Inner {
             }
             verdicts.push((verdict, bytes));
         }
-        // Every check has passed. From here on there are only changes.
+        // Every check has passed. From here on everything succeeds.
         let mut answers = Vec::with_capacity(batches.len());
         for (batch, (verdict, bytes)) in batches.iter().zip(verdicts) {
             let header = fence::header_of(batch);
@@ -141,7 +140,7 @@ impl Inner {
         Ok(answers)
     }
 
-    /// Of its owner, or of whoever asks.
+    /// For the owner if a token is given, else for anybody.
     fn load(&mut self, shard: ShardId, token: Option<Token>) -> Result<ShardImage, StoreError> {
         self.open()?;
         let shard = self.shard(shard)?;
@@ -183,7 +182,7 @@ fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
 }
 
 impl Shard {
-    /// Steps of one batch may follow each other at one key; each expects what the one before left.
+    /// Several steps of one batch may change the same key; each expects what the one before left.
     fn check_expectations(&self, batch: &Batch) -> Result<(), CommitError> {
         let mut marks: HashMap<(NetworkId, Key), Option<u64>> = HashMap::with_capacity(batch.acts.len());
         for act in &batch.acts {
@@ -222,7 +221,6 @@ impl Shard {
         }
     }
 
-    /// `time` is that of the batch.
     fn record(&mut self, recorded: RecordedBatch, time: ShardTime) {
         self.history_bytes += recorded.bytes.len() as u64;
         self.history.push_back(recorded);

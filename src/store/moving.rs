@@ -1,13 +1,13 @@
-//! Moving a register from one store to another: what a store says of itself meanwhile, and afterwards.
+//! Moving a register from one store to another: the notice by which a store says where the move stands.
 //!
 //! ```text
 //!  source   serves ─────────────────────────────▶ moved, for ever
 //!  target            nothing ▶ unfinished ▶ ……… ▶ unfinished ▶ serves
 //! ```
 //!
-//! The source is marked before the target is finished, so at no instant do both serve; a crash between the two leaves
-//! two notices that name each other, by which the move is finished later. What is unfinished is served by nobody, and a
-//! move that begins again makes it anew. A copy of files says the same of itself until it is whole.
+//! The source is marked before the target is finished, so the two never serve at the same time. A crash between the two
+//! steps leaves two notices that name each other, and by them the move can be finished later. Nobody serves an unfinished
+//! register, and a move that begins again makes it anew. A copy of files is marked in the same way until it is complete.
 //!
 //! Neighbours: `embedded` keeps the notice in a file, `redis` beside the register's identity and in every head; the copy
 //! itself is in `serve::migrate`, over the contract of all stores.
@@ -17,35 +17,35 @@ use std::path::PathBuf;
 use super::codec::Format;
 use super::{Digest, Epoch, Head, Later, Seq, ShardId, Store, StoreError, Token, late};
 
-/// In the directory of a node whose register is in Redis: the file in which it notes which one that is.
+/// The file in the directory of a node over Redis that notes which register is there.
 pub const REDIS_FILE: &str = "REDIS";
-/// In a directory of files: what these say of their move.
+/// The file that has the notice, in a directory of files.
 pub(super) const MOVED_FILE: &str = "MOVED";
-/// And how the file begins in which it keeps what Redis is not known to have.
+/// The prefix of the file in which a node keeps changes that Redis is not known to have.
 pub(super) const REDO_PREFIX: &str = "REDO-";
-/// How that file begins: see [`redo_keeps`].
+/// The first line of that file: see [`redo_keeps`].
 pub(super) const REDO_TITLE: &str = "allod: changes that were acknowledged while too few replicas of Redis had them\n";
 
-/// Is something kept in such a file that is so long?
+/// Does such a file of this length hold any changes?
 pub(super) fn redo_keeps(length: u64) -> bool {
     length > REDO_TITLE.len() as u64
 }
 
-/// Does a node whose register is in Redis keep something of it in a file of this name?
+/// Is this the name of a file in which a node over Redis keeps something of its register?
 pub(super) fn is_of_node(name: &str) -> bool {
     name == REDIS_FILE || [late::PREFIX, REDO_PREFIX].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// In which epoch the batches of a copy are: whoever fills a new register is the first who takes its shards. What is of a later one
-/// was written by who served it.
+/// The epoch of the batches in a copy: the process that fills a new register is the first to take its shards. Batches of a
+/// later epoch were written by a server.
 pub const EPOCH_OF_FILLING: Epoch = Epoch(1);
 
-/// Which register is moved, and where it is.
+/// Which register is moved, and where it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Its identity; none where a program wrote it down that did not note that.
+    /// Its identity; none if the notice was written by a version that did not note it.
     pub register: Option<u128>,
-    /// Where it is, for people: one place may be written in several ways, and be another's by now.
+    /// Its place, for people: one place may be written in several ways, and may hold another register by now.
     pub place: String,
 }
 
@@ -55,7 +55,7 @@ impl Origin {
         Self { register: Some(register), place: place.into() }
     }
 
-    /// Is it the same register? Where that is not known of both, what is written of the place decides.
+    /// Is it the same register? If one of the identities is unknown, the text of the place decides.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self.register, other.register) {
             (Some(one), Some(other)) => one == other,
@@ -82,31 +82,49 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// What a register says of its own move. Without one it is a register like any other.
+/// A command that copies a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copier {
+    /// `allod backup`.
+    Backup,
+    /// `allod restore`.
+    Restore,
+}
+
+/// Precedes the source of a backup. Earlier releases, which make no difference, read it as part of the source.
+const BACKUP_OF: &str = "backup of ";
+
+/// The notice by which a register tells of its own move. A register without one is in normal use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MoveNotice {
-    /// It is being filled.
+    /// The register is being filled.
     Unfinished {
         /// Where from.
         from: Origin,
     },
-    /// It is being copied, to be another register.
+    /// The register is being copied, and will be another one.
     Copying {
-        /// Of what, for people.
+        /// The command that copies it.
+        by: Copier,
+        /// What it is a copy of, for people.
         from: String,
+        /// All of it is there, and only this notice was not removed. That is found from the files, not written in the notice.
+        is_whole: bool,
     },
-    /// It was emptied, and is being written by the node that has it in memory.
+    /// A copy or a move into this place broke off before its notice was written. No notice contains this itself.
+    Begun,
+    /// The register was emptied, and is being rewritten by the node that has it in memory.
     Anew {
         /// Name of that node, for people.
         by: String,
     },
-    /// It is somewhere else.
+    /// The register is elsewhere now.
     Moved {
-        /// Identity of the register that it became.
+        /// Identity of the register in the new place.
         register: u128,
-        /// [`fingerprint`] of that register when it was whole.
+        /// [`fingerprint`] of that register when it was complete.
         fingerprint: u128,
-        /// When, milliseconds since 1970.
+        /// When, in milliseconds since 1970.
         at_ms: u64,
         /// Where to, for people.
         to: String,
@@ -118,7 +136,9 @@ impl MoveNotice {
     pub fn text(&self) -> String {
         match self {
             Self::Unfinished { from } => format!("unfinished {}", from.text()),
-            Self::Copying { from } => format!("copying {from}"),
+            Self::Copying { by: Copier::Backup, from, .. } => format!("copying {BACKUP_OF}{from}"),
+            Self::Copying { by: Copier::Restore, from, .. } => format!("copying {from}"),
+            Self::Begun => "begun".to_owned(),
             Self::Anew { by } => format!("anew {by}"),
             Self::Moved { register, fingerprint, at_ms, to } => {
                 format!("moved {register:032x} {fingerprint:032x} {at_ms} {to}")
@@ -133,7 +153,11 @@ impl MoveNotice {
             return Some(Self::Unfinished { from: Origin::parse(from) });
         }
         if let Some(from) = text.strip_prefix("copying ") {
-            return Some(Self::Copying { from: from.to_owned() });
+            let (by, from) = match from.strip_prefix(BACKUP_OF) {
+                Some(from) => (Copier::Backup, from),
+                None => (Copier::Restore, from),
+            };
+            return Some(Self::Copying { by, from: from.to_owned(), is_whole: false });
         }
         if let Some(by) = text.strip_prefix("anew ") {
             return Some(Self::Anew { by: by.to_owned() });
@@ -145,17 +169,33 @@ impl MoveNotice {
         Some(Self::Moved { register, fingerprint, at_ms, to: words.next()?.to_owned() })
     }
 
-    /// Why nobody serves it: how a sentence about it goes on.
+    /// Why nobody serves it, as the rest of a sentence about it.
     pub fn refusal(&self) -> String {
         match self {
             Self::Unfinished { from } => format!(
                 "is the unfinished copy of a register that is moved here from {from}; say the move again with `allod migrate`, \
                  which finishes it or begins anew; where that says that the register was moved elsewhere since, remove the copy"
             ),
-            Self::Copying { from } => format!(
-                "is the unfinished copy of {from}, and nothing is granted from it; say the copy again into the same directory, which \
-                 begins anew"
+            Self::Copying { by: Copier::Restore, from, is_whole: false } => format!(
+                "is the unfinished copy of {from}: the restore broke off, and nothing is granted from a part of a register; restore \
+                 again into the same directory, which begins anew"
             ),
+            Self::Copying { by: Copier::Backup, from, is_whole: false } => format!(
+                "is an unfinished backup of {from}: the backup broke off, and nothing is granted from a part of a register; serve \
+                 that directory, and back it up again into this one, which begins anew"
+            ),
+            Self::Copying { by: Copier::Restore, from, is_whole: true } => format!(
+                "was restored from {from}, and the restore broke off when all of it had been written, before its last step, which is \
+                 to remove the file `MOVED`: remove that file, or restore again into the same directory, which begins anew"
+            ),
+            Self::Copying { by: Copier::Backup, from, is_whole: true } => format!(
+                "is a backup of {from} that broke off when all of it had been written, before its last step, which is to remove the \
+                 file `MOVED`: remove that file and restore from it, or back that directory up again into this one, which begins anew"
+            ),
+            Self::Begun => "has the beginning of a backup, a restore or a move that broke off in its first moments (the file \
+                            `MOVED.tmp`), and nothing of a register; say that command again into the same directory, which begins \
+                            anew"
+                .to_owned(),
             Self::Anew { by } => format!(
                 "was emptied, and node {by}, which has it in memory, writes it anew; it is served when all of it is there. If that \
                  node ended meanwhile it stays unfinished: bring a copy of its data back"
@@ -173,12 +213,13 @@ impl MoveNotice {
 }
 
 impl MoveNotice {
-    /// Is it written anew by a node of this name?
+    /// Is it being written anew by the node of this name?
     pub(super) fn is_by(&self, node: &str) -> bool {
         matches!(self, Self::Anew { by } if by == node)
     }
 
-    /// The same of one that a process of this node was writing anew, which ended meanwhile: waiting for it would be waiting for itself.
+    /// The same for a register that an earlier process of this node was rewriting when it ended. Waiting would be pointless:
+    /// the node would wait for itself.
     pub(super) fn refusal_of_own(prefix: &str) -> String {
         format!(
             "was emptied, and a process of this node before this one, which had it in memory, ended while it wrote it anew: what is \
@@ -187,17 +228,18 @@ impl MoveNotice {
         )
     }
 
-    /// What to do about one in Redis, under this prefix: as [`MoveNotice::hint`], and how what is of no use any more is removed.
+    /// What to do about a notice in Redis, under this prefix: [`MoveNotice::hint`], and how to remove a register that is of
+    /// no use any more.
     pub fn hint_in(&self, prefix: &str) -> String {
         match self {
-            // Whoever looks may do so while it is written, from beside it.
+            // An operator may see this notice while another node is still writing.
             Self::Anew { .. } => format!("{}. If it ended: {}", self.hint(), remove_own(prefix)),
             Self::Unfinished { .. } => format!("{} ({})", self.hint(), removal(prefix)),
             notice => notice.hint(),
         }
     }
 
-    /// What to do about it: a sentence without full stop that names a command.
+    /// What to do about it: a sentence without its full stop that names a command.
     pub fn hint(&self) -> String {
         match self {
             Self::Unfinished { from } => {
@@ -208,12 +250,31 @@ impl MoveNotice {
                     quoted(from)
                 )
             }
-            Self::Copying { from } => {
+            Self::Copying { by, from, is_whole } => {
                 let (Whereabouts::Directory(from) | Whereabouts::Redis(from, _)) = Whereabouts::of(from);
-                format!(
-                    "say the copy again, `allod restore {} --data DIR`, into the same directory: it begins anew",
-                    quoted(from)
-                )
+                let from = quoted(from);
+                match (by, is_whole) {
+                    (Copier::Restore, false) => {
+                        format!("restore again, `allod restore {from} --data DIR`, into the same directory: it begins anew")
+                    }
+                    (Copier::Restore, true) => format!(
+                        "remove the file `MOVED` there, and it is whole; or restore again, `allod restore {from} --data DIR`, into \
+                         the same directory"
+                    ),
+                    (Copier::Backup, false) => format!(
+                        "start the server with `--data {from}`; the backup is made anew by `allod backup DIR --data {from}`, into the \
+                         same directory"
+                    ),
+                    (Copier::Backup, true) => format!(
+                        "start the server with `--data {from}`; to use the backup, remove the file `MOVED` there, then `allod \
+                         restore` it"
+                    ),
+                }
+            }
+            Self::Begun => {
+                "say that command again: `allod backup`, `allod restore` or `allod migrate`, into the same directory; if none was \
+                 meant, remove the file `MOVED.tmp` there, and the directory is empty"
+                    .to_owned()
             }
             Self::Anew { by } => {
                 format!("see whether node {by} lives, and leave it running: the register is served when it is done")
@@ -236,7 +297,7 @@ impl MoveNotice {
     }
 }
 
-/// How what is left of a register is removed that nobody writes on, and what comes then.
+/// How to remove what is left of a register that nobody is writing any more, and what to do then.
 fn remove_own(prefix: &str) -> String {
     format!(
         "Remove that from Redis ({}), then bring a copy of its data back, or begin an empty register with `--accept-new-store`, once \
@@ -245,13 +306,13 @@ fn remove_own(prefix: &str) -> String {
     )
 }
 
-/// By what all keys of a prefix are removed.
+/// The command that removes all keys of a prefix.
 pub(super) fn removal(prefix: &str) -> String {
     format!("`redis-cli --scan --pattern '{{{prefix}}}:*' | xargs redis-cli del`, both with its port and database")
 }
 
-/// Why nothing is moved from here into a place where a move from elsewhere was broken off: how a sentence about that place goes on.
-/// The old place may be closed already, and then the register is nowhere else.
+/// Why no move from here can go into a place where a move from elsewhere was broken off, as the rest of a sentence about
+/// that place. The other source may be closed already, and then that register is nowhere else.
 pub(super) fn other_move(begun: &Origin, from: &Origin) -> String {
     let (Whereabouts::Directory(there) | Whereabouts::Redis(there, _)) = Whereabouts::of(&begun.place);
     let not = if begun.place == from.place {
@@ -267,7 +328,7 @@ pub(super) fn other_move(begun: &Origin, from: &Origin) -> String {
     )
 }
 
-/// A place, read out of the words of [`Movable::place`]: without user and password, which it does not have.
+/// A place, parsed from the words of [`Movable::place`]. These have no user and no password.
 enum Whereabouts<'a> {
     Directory(&'a str),
     /// The URL, and what the keys begin with.
@@ -283,7 +344,7 @@ impl<'a> Whereabouts<'a> {
     }
 }
 
-/// As a shell takes it for one word.
+/// Quoted so that a shell takes it for one word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@+=,%".contains(c);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
@@ -292,24 +353,24 @@ fn quoted(word: &str) -> String {
 /// What a store is opened for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Opening {
-    /// To be served. Whatever has a notice is refused.
+    /// It will be served. A register with any notice is refused.
     #[default]
     Serve,
-    /// To be moved away. It must be there, and its number of shards is what it says; one that was moved already is opened
-    /// too, and says so.
+    /// It will be moved away. It must exist, and it determines the number of shards. One that was moved already is opened,
+    /// too, and says so in its notice.
     Source,
-    /// To be filled. It must be empty; what an unfinished move left there is removed first.
+    /// It will be filled. It must be empty; the remains of an unfinished move are removed first.
     Target {
         /// Where from.
         from: Origin,
     },
-    /// To be finished: it must be this register, unfinished or begun anew.
+    /// Its move will be finished. It must be this register, unfinished or begun anew.
     Unfinished(u128),
 }
 
-/// A register that is begun anew, and where its shards stand.
+/// A register that was begun anew, and where its shards stand.
 pub struct Begun {
-    /// To be written and posted; each shard is owned under the token of its head.
+    /// The store to write and post; each shard is owned under the token of its head.
     pub store: Box<dyn Movable>,
     /// The heads, from shard 0.
     pub heads: Vec<Head>,
@@ -320,35 +381,35 @@ pub type LastOf = (ShardId, Token, Seq, Digest);
 
 /// A store that a register can be moved from and to.
 pub trait Movable: Store {
-    /// Where it is, for people who look for it.
+    /// Where it is, in words for people.
     fn place(&self) -> String;
 
-    /// What it says of its move.
+    /// Its notice, if it has one.
     fn notice(&self) -> Option<MoveNotice>;
 
-    /// In which format it writes its records, where nobody wrote any yet, else that in which it goes on: what is moved keeps its own. A later
-    /// one is raised by whoever runs the register, and by no move.
+    /// Sets the format of its records if nobody has written any yet, and otherwise the format in which it goes on: a move
+    /// keeps the format of its source. Only an operator raises a register to a later format, never a move.
     fn write_in(&self, format: Format);
 
-    /// Says something else, durably, provided that every shard named is where it is expected and owned under that token.
-    /// A register that was moved has no owner any more, and gives its shards to nobody. It may be said again, where it is not known
-    /// that it was said durably.
+    /// Replaces the notice, durably, provided that every named shard is where it is expected and owned under that token.
+    /// After a register is marked as moved it has no owner, and gives its shards to nobody. The call may be repeated if it
+    /// is not known whether it took effect.
     ///
     /// # Errors
     /// [`StoreError::Fenced`] if a shard is not as expected: nothing was changed.
     fn post(&self, notice: Option<MoveNotice>, shards: Vec<LastOf>) -> Later<Result<(), StoreError>>;
 
-    /// Puts aside what nodes left of it on their disks, where it has all of that: nobody is to bring it any more, wherever the register
-    /// is. Answers which files that were.
+    /// Puts aside the files that nodes have left on their disks and whose content is all in the register: nobody needs to
+    /// bring it any more, wherever the register goes. Returns the files.
     ///
     /// # Errors
-    /// One is in use, or cannot be renamed.
+    /// A file is in use, or cannot be renamed.
     fn put_left_aside(&self) -> Result<Vec<PathBuf>, StoreError> {
         Ok(Vec::new())
     }
 }
 
-/// Tells one state of a register from any other: from the ends of all lines.
+/// Tells one state of a register from any other, by the ends of all its lines.
 pub fn fingerprint(shards: &[LastOf]) -> u128 {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     for (shard, _, seq, digest) in shards {
@@ -363,13 +424,33 @@ pub fn fingerprint(shards: &[LastOf]) -> u128 {
 mod tests {
     use super::*;
 
+    fn copying(by: Copier, from: &str) -> MoveNotice {
+        MoveNotice::Copying { by, from: from.to_owned(), is_whole: false }
+    }
+
+    #[test]
+    fn what_an_unfinished_backup_says_never_tells_anybody_to_restore_into_it() {
+        for (by, command) in [
+            (Copier::Backup, "`allod backup DIR --data /srv/a`"),
+            (Copier::Restore, "`allod restore /srv/a --data DIR`"),
+        ] {
+            let notice = copying(by, "the directory /srv/a");
+            let said = format!("{} {}", notice.refusal(), notice.hint());
+            assert!(said.contains(command), "{said}");
+            assert!(by == Copier::Restore || !said.contains("restore"), "{said}");
+        }
+        // The form in which earlier releases wrote both.
+        assert_eq!(MoveNotice::parse("copying the directory /a"), Some(copying(Copier::Restore, "the directory /a")));
+    }
+
     #[test]
     fn a_notice_is_read_as_it_was_written() {
         let to = "redis://127.0.0.1:6379/0, keys `allod:…`".to_owned();
         for notice in [
             MoveNotice::Unfinished { from: Origin::of(7, "the directory /a b/c") },
             MoveNotice::Unfinished { from: Origin { register: None, place: "the directory /a b/c".to_owned() } },
-            MoveNotice::Copying { from: "the directory /a b/c".to_owned() },
+            copying(Copier::Backup, "the directory /a b/c"),
+            copying(Copier::Restore, "the directory /a b/c"),
             MoveNotice::Anew { by: "node 1".to_owned() },
             MoveNotice::Moved { register: 7, fingerprint: u128::MAX, at_ms: 1_772_356_364_031, to },
         ] {

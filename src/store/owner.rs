@@ -1,7 +1,7 @@
-//! Whose a directory is, and which files in it that user cannot write. What root makes there the server, which runs as another
-//! user, cannot open to write when it starts next.
+//! Who owns a directory, and which files in it that user cannot write. A file that root creates there cannot be opened for
+//! writing by the server, which runs as another user, at its next start.
 //!
-//! Neighbours: `serve` refuses a start by it, and names what helps.
+//! Neighbours: `serve` refuses a start because of this, and names the remedy.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -13,10 +13,10 @@ use rustix::process::geteuid;
 
 use super::lock::LOCK;
 
-/// Where a machine has its users.
+/// Where a machine lists its users.
 const USERS: &str = "/etc/passwd";
 
-/// A user of this machine. `Display` is his name, or the number of one without.
+/// A user of this machine. `Display` is the user's name, or the number if there is no name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
     user: u32,
@@ -34,7 +34,7 @@ impl Owner {
         Self { user, group, name: name_of(user, &users) }
     }
 
-    /// What is put before a command that is to run as this user.
+    /// The prefix that makes a command run as this user.
     pub fn runs_by(&self) -> String {
         match &self.name {
             Some(name) => format!("runuser -u {name} --"),
@@ -57,8 +57,8 @@ fn name_of(user: u32, users: &str) -> Option<String> {
     line.split(':').next().map(str::to_owned)
 }
 
-/// Whom the register of a directory belongs to, where this process is root and he is not. Whoever served it first has the lock:
-/// where that was root, as in a container that nobody gave a user, root goes on.
+/// The owner of the register in a directory, if this process is root and the owner is not. The lock file belongs to the
+/// first user that served the register: if that was root, as in a container without a configured user, root may go on.
 pub fn other_than_root(directory: &Path) -> Option<Owner> {
     if !geteuid().is_root() {
         return None;
@@ -67,42 +67,62 @@ pub fn other_than_root(directory: &Path) -> Option<Owner> {
     (facts.uid() != 0).then(|| Owner::of(&facts))
 }
 
-/// Files that a user cannot write.
+/// Files, and the folders that hold them, that a user cannot write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unwritable {
-    /// Who: this process, or whom the directory belongs to where this process is root.
+    /// The user: that of this process, or the owner of the directory if this process is root.
     pub owner: Owner,
-    /// One of them, from the directory on.
+    /// One of them, relative to the directory.
     pub file: PathBuf,
     /// How many there are.
     pub files: u64,
+    /// The user owns that file; its mode is what stands in the way.
+    pub is_own: bool,
 }
 
-/// Files of a directory, and of `log` and `snap` in it, that the server cannot write.
+/// What the server cannot write in a directory: the folders `log` and `snap`, and files in these and in the directory
+/// itself. None if this process cannot write in the directory: then it does not run as the server's user.
 pub fn unwritable(directory: &Path) -> Option<Unwritable> {
     let facts = std::fs::metadata(directory).ok()?;
     let own = geteuid();
     let owner =
         if own.is_root() { Owner::of(&facts) } else { Owner::with(own.as_raw(), rustix::process::getegid().as_raw()) };
-    if owner.user == 0 {
+    let is_barred = |path: &Path, rights: Access| access(path, rights).is_err();
+    if owner.user == 0 || is_barred(directory, Access::WRITE_OK | Access::EXEC_OK) {
         return None;
     }
     let is_refused = |path: &Path| match std::fs::metadata(path) {
-        // What was given up nobody writes again, and what is no file is not the register's.
+        // Nobody writes a given-up file again, and anything that is not a plain file is not part of the register.
         Ok(facts) if !facts.is_file() || path.extension().is_some_and(|end| end == "given-up") => false,
-        Ok(facts) if own.is_root() => facts.uid() != owner.user && !others_may_write(&facts, &owner),
-        Ok(_) | Err(_) => access(path, Access::WRITE_OK).is_err(),
+        Ok(facts) if own.is_root() => !may(&owner, &facts, 0o6),
+        Ok(_) | Err(_) => is_barred(path, Access::READ_OK | Access::WRITE_OK),
+    };
+    let is_closed = |path: &Path| match std::fs::metadata(path) {
+        Ok(facts) if own.is_root() => !may(&owner, &facts, 0o7),
+        Ok(_) => is_barred(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK),
+        // The folder does not exist yet, or the code that looks for it will report the error.
+        Err(_) => false,
     };
     let folders = ["", "log", "snap"].map(|folder| directory.join(folder));
+    let closed = folders.iter().skip(1).filter(|folder| is_closed(folder)).cloned();
     let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    let mut refused: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_refused(path)).collect();
+    let entries = entries.map(|entry| entry.path());
+    let mut refused: Vec<PathBuf> = closed.chain(entries.filter(|path| is_refused(path))).collect();
     refused.sort();
-    let file = refused.first()?.strip_prefix(directory).ok()?.to_owned();
-    Some(Unwritable { owner, file, files: refused.len() as u64 })
+    let first = refused.first()?;
+    let is_own = std::fs::metadata(first).is_ok_and(|facts| facts.uid() == owner.user);
+    let file = first.strip_prefix(directory).ok()?.to_owned();
+    Some(Unwritable { owner, file, files: refused.len() as u64, is_own })
 }
 
-fn others_may_write(facts: &Metadata, owner: &Owner) -> bool {
-    facts.mode() & 0o002 != 0 || (facts.mode() & 0o020 != 0 && facts.gid() == owner.group)
+/// Does the mode grant these rights (as the bits of one of its three classes) to the user?
+fn may(user: &Owner, facts: &Metadata, rights: u32) -> bool {
+    let of_him = match facts.mode() {
+        mode if facts.uid() == user.user => mode >> 6,
+        mode if facts.gid() == user.group => mode >> 3,
+        mode => mode,
+    };
+    of_him & rights == rights
 }
 
 #[cfg(test)]
@@ -137,14 +157,20 @@ mod tests {
         chown(dir, Some(12_345), Some(7)).unwrap();
         assert_eq!(other_than_root(dir).map(|owner| owner.user), Some(12_345));
         let found = unwritable(dir).unwrap();
-        assert_eq!((found.owner.user, found.files), (12_345, 1));
-        assert_eq!(found.file, Path::new("log/00000002.seg"));
-        // Root made the register, and goes on with it.
+        // The folder, in which that user could create no file, and the file in it.
+        assert_eq!((found.owner.user, found.files, found.is_own), (12_345, 2, false));
+        assert_eq!(found.file, Path::new("log"));
+        // Root made the register, and may go on with it.
         File::create(&lock).unwrap();
         assert_eq!(other_than_root(dir), None);
         chown(&lock, Some(12_345), None).unwrap();
         assert!(other_than_root(dir).is_some());
         std::fs::set_permissions(dir.join("log/00000002.seg"), PermissionsExt::from_mode(0o666)).unwrap();
+        assert_eq!(unwritable(dir).map(|found| (found.file, found.is_own)), Some(("log".into(), false)));
+        // With this mode nobody may use it, not even its owner.
+        chown(dir.join("log"), Some(12_345), None).unwrap();
         assert_eq!(unwritable(dir), None);
+        std::fs::set_permissions(dir.join("log"), PermissionsExt::from_mode(0o000)).unwrap();
+        assert_eq!(unwritable(dir).map(|found| (found.file, found.is_own)), Some(("log".into(), true)));
     }
 }

@@ -1,51 +1,54 @@
 //! How long an act may become when it is written: an upper bound, found without writing it.
 //!
-//! The committer closes its groups by it, so that what is legal one by one never adds up to more than a store can write at
-//! once, and a subnet whose move no store could write is refused by it. So what lies at an address is counted as `codec`
-//! writes it, byte for byte; of configuration, of which there is little, everything but the texts is taken at its longest.
+//! The committer closes its groups by this bound, so that acts that are legal one by one never add up to more than a store
+//! can write at once. A subnet whose move no store could write is refused by it. For this reason the records at addresses
+//! are counted exactly as `codec` writes them, byte for byte. Of configuration there is little, so everything but its texts
+//! counts at its longest.
 //!
 //! Review notes: does a new member of a record count here? (The tests of the codec compare the two on every record.)
 
 use super::Act;
 use crate::core::address::Address;
 use crate::core::state::{
-    Entry, Event, Key, NetworkConfig, PastPool, PoolConfig, Promise, Reservation, ReservedRange, State, Step,
+    Conflict, Entry, Event, Key, NetworkConfig, PastPool, PoolConfig, Promise, Reservation, ReservedRange, State, Step,
     SubnetConfig,
 };
 use crate::core::types::{Labels, SlotKey};
 use crate::limits;
 
-/// A number, or the length in front of a text, at its longest.
+/// A number, or the length before a text, at its longest.
 const NUMBER: usize = 10;
-/// Everything of an act but its texts and steps.
+/// Everything in an act but its texts and steps.
 const ACT: usize = 96;
-/// What a batch and what it is written in take beside its acts, at most.
+/// The most that a batch and the frame it is written in take in addition to its acts.
 pub const BESIDE_ACTS: u64 = 256;
-/// Everything of an act but its steps, at most.
+/// Everything in an act but its steps, at its longest.
 const ACT_ALONE: usize = ACT + 2 * (NUMBER + limits::REASON_BYTES_MAX);
-/// Everything of a step but its two records, at its longest: key, mark, event, and the lengths of the records.
+/// Everything in a step but its two records, at its longest: key, mark, event, and the lengths of the records.
 const STEP: usize = 17 + NUMBER + 1 + 2 * NUMBER;
-/// Everything of a reservation but its texts, at its longest.
+/// Everything in a reservation but its texts, at its longest.
 const ENTRY: usize = 192;
-/// Everything of a configuration but its texts and lists.
+/// Everything in a configuration but its texts and lists.
 const CONFIG: usize = 256;
+/// Everything in a conflict but its texts: address, prefix length, three numbers, MAC.
+const CONFLICT: usize = 17 + 1 + 3 * NUMBER + 7;
 /// Two addresses, two generations, flags.
 const RANGE: usize = 2 * 17 + 2 * NUMBER + 8;
 
 impl Act {
-    /// Bytes that it takes in a batch, at most. Cost: one look at each text.
+    /// The most bytes that it takes in a batch. Cost: one look at each text.
     pub fn bytes_max(&self) -> usize {
         let reason = self.reason.as_ref().map_or(0, |reason| text(reason));
         ACT + text(&self.by) + reason + self.steps.iter().map(step).sum::<usize>()
     }
 }
 
-/// Bytes that what one request changes takes, at most, where it is alone in its batch.
+/// The most bytes that the changes of one request take if they are alone in their batch.
 pub(crate) fn alone(steps: &[Step]) -> u64 {
     BESIDE_ACTS + (ACT_ALONE + steps.iter().map(step).sum::<usize>()) as u64
 }
 
-/// A number as it is written: seven bits a byte.
+/// The length of a number as it is written: seven bits in each byte.
 fn number(value: u64) -> usize {
     if value < 0x80 {
         return 1;
@@ -53,7 +56,7 @@ fn number(value: u64) -> usize {
     (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// What stands behind its length.
+/// The length of a piece of `length` bytes with its length before it.
 fn sized(length: usize) -> usize {
     number(length as u64) + length
 }
@@ -66,7 +69,7 @@ fn optional<T>(value: Option<&T>, as_str: impl Fn(&T) -> &str) -> usize {
     value.map_or(1, |value| 1 + text(as_str(value)))
 }
 
-/// Bytes that a step takes in a batch, at most. Cost: one look at each text.
+/// The most bytes that a step takes in a batch. Cost: one look at each text.
 pub(crate) fn step(step: &Step) -> usize {
     let key = match step.key {
         Key::Config | Key::Deployment => 1,
@@ -117,7 +120,7 @@ fn labels(labels: &Labels) -> usize {
     number(labels.len() as u64) + labels.iter().map(|(key, value)| text(key) + text(value)).sum::<usize>()
 }
 
-/// A text that is left out where it is empty.
+/// A text that is left out if it is empty.
 fn written(note: &str) -> usize {
     if note.is_empty() { 0 } else { text(note) }
 }
@@ -157,6 +160,10 @@ fn reservation(held: &Reservation) -> usize {
 }
 
 fn network(config: &NetworkConfig) -> usize {
+    let conflict = |conflict: &Conflict| {
+        let SlotKey { scope, owner, slot } = &conflict.holder;
+        CONFLICT + text(scope.as_str()) + text(owner.as_str()) + text(slot.as_str())
+    };
     let l2 = [&config.l2.mode, &config.l2.link, &config.l2.mac_prefix];
     CONFIG
         + text(config.name.as_str())
@@ -164,6 +171,7 @@ fn network(config: &NetworkConfig) -> usize {
         + l2.into_iter().map(|member| optional(member.as_ref(), |member| member)).sum::<usize>()
         + labels(&config.tags)
         + text(&config.description)
+        + config.conflicts.iter().map(conflict).sum::<usize>()
 }
 
 fn subnet(config: &SubnetConfig) -> usize {
@@ -190,18 +198,19 @@ fn subnet(config: &SubnetConfig) -> usize {
 const LABELS_MAX: usize =
     NUMBER + limits::LABEL_ENTRIES_MAX * (2 * NUMBER + limits::LABEL_KEY_BYTES_MAX + limits::LABEL_VALUE_BYTES_MAX);
 
-/// Bytes of the longest reservation that the limits allow: labels, note, host name; scope, owner, slot, claimant,
-/// owner_uid, whom it is promised to, and who gets it back.
+/// Bytes of the longest reservation that the limits allow: labels, note, host name; scope, owner, slot, claimant, owner_uid,
+/// and owner and slot of the two promises in its plan.
 pub const RESERVATION_BYTES_MAX: usize = ENTRY
     + LABELS_MAX
     + (NUMBER + limits::NOTE_BYTES_MAX)
     + (NUMBER + limits::HOSTNAME_BYTES_MAX)
     + 9 * (NUMBER + limits::IDENTITY_BYTES_MAX);
 
-/// Bytes of the longest release of one address, as [`alone`] counts them: what it was, and what is left of that while it cools.
+/// Bytes of the longest release of one address, as [`alone`] counts them: the reservation as it was, and what remains of it
+/// while the address cools.
 pub(crate) const RELEASE_BYTES_MAX: u64 = BESIDE_ACTS + (ACT_ALONE + STEP + 2 * RESERVATION_BYTES_MAX) as u64;
 
-/// Bytes of the longest subnet: all ranges that its network may have are its own, with all that can be said of them.
+/// Bytes of the longest subnet: it has all the ranges that its network may have, with everything that can be said of each.
 const SUBNET_BYTES_MAX: usize = CONFIG
     + LABELS_MAX
     + (NUMBER + limits::NAME_CHARACTERS_MAX)
@@ -211,8 +220,9 @@ const SUBNET_BYTES_MAX: usize = CONFIG
     + limits::RESERVED_RANGES_MAX
         * (RANGE + NUMBER + limits::NOTE_BYTES_MAX + 1 + 3 * (NUMBER + limits::IDENTITY_BYTES_MAX));
 
-// A thousand updates of the longest reservations come to some 31 MB, thirty times what a batch shall have: groups are
-// closed by bytes too. What one act may have, without being a move of a subnet, fits into the bound of one act.
+// A thousand updates of the longest reservations come to some 31 MB, thirty times the size that a batch should have: this is
+// why groups are closed by bytes, too. One act with as many changes as a batch may have, other than the move of a subnet,
+// fits into the bound of one act.
 const _: () =
     assert!(ACT_ALONE + limits::BATCH_CHANGES_MAX * (STEP + 2 * RESERVATION_BYTES_MAX) <= limits::ACT_BYTES_MAX);
 const _: () = assert!(2 * CONFIG + 2 * LABELS_MAX + SUBNET_BYTES_MAX <= limits::ACT_BYTES_MAX);

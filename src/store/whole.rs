@@ -1,4 +1,4 @@
-//! A small file that is there as a whole, or not at all; and what is said of one that cannot be read or written.
+//! Small files that are either complete or absent, and the errors of reading and writing a file.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use super::StoreError;
 use super::embedded::disk::{RealDisk, make_dir};
 
-/// What failed is the reading or writing of this file.
+/// Makes the error of a failed operation on this file.
 pub(crate) fn io(doing: &'static str, path: &Path) -> impl Fn(std::io::Error) -> StoreError {
     move |error| StoreError::Io { context: format!("{doing} {}", path.display()).into(), source: Arc::new(error) }
 }
 
-/// Writes a file in place of whatever was there, durably, its directory too where that is new. A crash on the way leaves what
-/// was there before, and a file beside it whose name begins with `new-`.
+/// Replaces a file durably, or creates it, together with its directory if that is new. A crash on the way leaves the old
+/// content, and perhaps a file beside it whose name begins with `new-`.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(std::io::ErrorKind::InvalidFilename.into());
     };
-    // One that is there whoever made it has flushed above it.
+    // If the directory exists, whoever made it has flushed its entry in the directory above.
     if !directory.is_dir() {
         make_dir(&RealDisk, directory)?;
     }

@@ -1,14 +1,14 @@
-//! One line or body: which requests are in it. Sans I/O; nothing is copied but the ids.
+//! Finds the requests in one line or body. Does no I/O, and copies nothing but the ids.
 //!
-//! Life of an `ip.allocate`, step 2 of 8. Before: the connection, which cut a line. After: `methods::parse`,
-//! which reads the params.
+//! Life of an `ip.allocate`, step 2 of 8. Before: the connection, which cut a line. After: `methods::parse`, which reads the
+//! params.
 //!
-//! The good case is one pass over the text, [`read`] (`plain`), which knows the method when it comes to its params. What is
-//! not so is found by [`parse`], which leaves `params` as the text it is; and what that does not like is looked at again by
-//! `diagnose`, slowly, to say why and to find the id to answer with.
+//! The common case is one pass over the text, [`read`] (`plain`), which knows the method when it comes to the params.
+//! Everything else goes to [`parse`], which finds the `params` and leaves them as text. If that fails, `diagnose` reads the
+//! text again, slowly, to say why and to find the id to answer with.
 //!
-//! Depth is no danger: what is not a member of the envelope is skipped without recursion, and params are read into
-//! structs of fixed depth.
+//! Deep nesting is harmless: members that are not part of the envelope are skipped without recursion, and params are read
+//! into structs of fixed depth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +29,7 @@ use crate::limits;
 pub struct Id(CompactString);
 
 impl Id {
-    /// The id of answers to what had no readable id.
+    /// The id of answers to requests without a readable id.
     pub const NULL: Id = Id(CompactString::const_new("null"));
 
     /// An id that is a number.
@@ -42,7 +42,7 @@ impl Id {
         &self.0
     }
 
-    /// Keeps the JSON text of an id, if it is a number, string or null.
+    /// Keeps the JSON text of an id if it is a number, a string or null.
     pub(super) fn of(json: &str) -> Option<Self> {
         match json.as_bytes().first() {
             Some(b'"' | b'-' | b'0'..=b'9') => Some(Id(CompactString::from(json))),
@@ -58,18 +58,19 @@ impl fmt::Display for Id {
     }
 }
 
-/// A request whose envelope is in order. Its params have not been read, only found.
+/// A request with a valid envelope. Its params were found, but not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// Id to answer with; none for a notification, which is carried out and not answered.
+    /// Id to answer with. `None` for a notification, which is carried out and not answered.
     pub id: Option<Id>,
-    /// The method, as asked for.
+    /// The method, as the client wrote it.
     pub method: Cow<'a, str>,
-    /// The JSON text of the params: an object. `{}` where there were none.
+    /// The JSON text of the params, an object; `{}` if there were none.
     pub params: &'a str,
 }
 
-/// What is no request, and the answer to it. Without an id (a notification with wrong params) there is no answer.
+/// Something that is not a request, and the answer to it. Without an id (a notification with wrong params) there is no
+/// answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
     /// Id to answer with.
@@ -78,10 +79,10 @@ pub struct Refused {
     pub error: RpcError,
 }
 
-/// A request, or why it is none.
+/// A request, or why it is not one.
 pub type CallOrRefused<'a> = Result<Call<'a>, Refused>;
 
-/// What a line or body holds.
+/// What a line or body contains.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message<'a> {
     /// Nothing but blanks: ignored.
@@ -92,8 +93,8 @@ pub enum Message<'a> {
     Batch(Vec<CallOrRefused<'a>>),
 }
 
-/// Reads a line (without its line end) or body that is one request in order, params and all, in one pass. None for
-/// everything else, which [`parse`] takes apart; also for requests whose `params` come before their `method`, and for texts
+/// Reads a line (without its line end) or body that is one valid request, including its params, in one pass. Returns `None`
+/// for everything else, which [`parse`] handles: also for requests whose `params` come before their `method`, and for texts
 /// with escapes.
 pub fn read(bytes: &[u8]) -> Option<(Option<Id>, Request)> {
     let text = bytes.first().filter(|first| **first == b'{').and_then(|_| std::str::from_utf8(bytes).ok())?;
@@ -166,15 +167,15 @@ fn batch(text: &str) -> Message<'_> {
     Message::Batch(members.first.into_iter().map(|raw| entry(raw.get())).collect())
 }
 
-/// The members of an envelope. Everything else in one is an error.
+/// The members of an envelope. Any other member is an error.
 struct Envelope<'a> {
-    /// The JSON text of the id; none if there is no such member.
+    /// The JSON text of the id; `None` if there is no such member.
     id: Option<&'a RawValue>,
     method: Cow<'a, str>,
     params: Option<&'a RawValue>,
 }
 
-/// A text that is borrowed where it has no escapes.
+/// A text that is borrowed if it has no escapes.
 struct Borrowed<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Borrowed<'a> {
@@ -196,7 +197,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Borrowed<'a> {
     }
 }
 
-/// Which member of an envelope a key is.
+/// Which member of an envelope a key names.
 enum Member {
     Version,
     Id,
@@ -243,7 +244,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
                         Member::Id if id.is_none() => id = Some(map.next_value::<&RawValue>()?),
                         Member::Method if method.is_none() => method = Some(map.next_value::<Borrowed<'_>>()?.0),
                         Member::Params if params.is_none() => params = Some(map.next_value::<&RawValue>()?),
-                        // What is wrong is found out by `diagnose`.
+                        // `diagnose` finds out what is wrong.
                         Member::Version | Member::Id | Member::Method | Member::Params | Member::Unknown => {
                             return Err(A::Error::custom("no request"));
                         }
@@ -259,7 +260,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
     }
 }
 
-/// The members of a batch: all counted, no more kept than a batch may have.
+/// The members of a batch: all are counted, but no more are kept than a batch may have.
 struct Members<'a> {
     first: Vec<&'a RawValue>,
     count: usize,
@@ -292,10 +293,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// All members of an object in the order they were written, also those given twice.
+/// All members of an object in the order in which they were written, including those given twice.
 struct AllMembers<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// More members than an envelope has need not be looked at: by then one is unknown or given twice.
+/// Members beyond this number need not be read: by then one is unknown or given twice.
 const MEMBERS_LOOKED_AT_MAX: usize = 16;
 
 impl<'de: 'a, 'a> Deserialize<'de> for AllMembers<'a> {
@@ -323,7 +324,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for AllMembers<'a> {
     }
 }
 
-/// Why a text that is no envelope is none, and under which id to say so.
+/// Says why a text is not a valid envelope, and under which id to answer so.
 fn diagnose(text: &str) -> Refused {
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         return no_json(error);
@@ -333,13 +334,13 @@ fn diagnose(text: &str) -> Refused {
     }
     let members = match serde_json::from_str::<AllMembers<'_>>(text) {
         Ok(AllMembers(members)) => members,
-        // JSON by its grammar, and yet a member's name is no text: half of a surrogate pair.
+        // Valid JSON by its grammar, and yet a member's name is not a valid text: it has half of a surrogate pair.
         Err(error) => return no_json(error),
     };
     let mut ids = members.iter().filter(|(key, _)| key == "id");
     let id = match (ids.next(), ids.next()) {
         (Some((_, raw)), None) => Id::of(raw.get()).unwrap_or(Id::NULL),
-        // Of two ids neither is the one.
+        // Of two ids, neither is the right one.
         _ => Id::NULL,
     };
     no_request(id, why_no_envelope(&members))
@@ -356,7 +357,7 @@ fn why_no_envelope(members: &[(Cow<'_, str>, &RawValue)]) -> String {
             "id" if Id::of(raw.get()).is_none() => return "`id` must be a number, a string or null".to_owned(),
             "method" if text().is_none() => return "`method` must be a string".to_owned(),
             "jsonrpc" | "id" | "method" | "params" => {}
-            _ => return format!("`{}` is no member of a request", shortened(key)),
+            _ => return format!("`{}` is not a member of a request", shortened(key)),
         }
     }
     for wanted in ["jsonrpc", "method"] {

@@ -1,7 +1,7 @@
-//! Errors of the protocol: kind, code and name in the only table there is, and the facts that go with them.
+//! Errors of the protocol. The only table of their kinds, codes and names is here, and so are the facts that go with them.
 //!
-//! `error.code` and `error.data.kind` are stable, `error.message` is for people. The order of the table up to
-//! `not_enough_capacity` is the order of precedence where several errors apply.
+//! `error.code` and `error.data.kind` are stable; `error.message` is for people. If several errors apply, the core decides
+//! which one is answered: [`Refusal::precedence`](crate::core::refusal::Refusal::precedence).
 
 use std::fmt;
 
@@ -19,13 +19,13 @@ words! {
         Now = "now",
         /// After a while, or after `retry_after_ms`.
         Later = "later",
-        /// The same request will not succeed by being repeated.
+        /// Never as it is: repeating the same request does not help.
         Never = "never",
     }
 }
 
 macro_rules! error_kinds {
-    ($($(#[$doc:meta])* $variant:ident = $code:literal $word:literal $retry:ident $rank:literal,)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $code:literal $word:literal $retry:ident,)*) => {
         words! {
             /// What kind of error it is.
             ErrorKind { $($(#[$doc])* $variant = $word,)* }
@@ -37,96 +37,92 @@ macro_rules! error_kinds {
                 match self { $(ErrorKind::$variant => $code,)* }
             }
 
-            /// The kind with this code.
-            pub fn from_code(code: i64) -> Option<Self> {
-                match code { $($code => Some(ErrorKind::$variant),)* _ => None }
-            }
-
-            /// What `data.retry` says where nothing better is known.
+            /// The value of `data.retry` unless something better is known.
             pub const fn retry(self) -> Retry {
                 match self { $(ErrorKind::$variant => Retry::$retry,)* }
-            }
-
-            /// Where several errors apply, the one with the lowest number is answered. Refusals that come before a
-            /// request is looked at (not ready, overloaded, …) come before all.
-            pub const fn precedence(self) -> u8 {
-                match self { $(ErrorKind::$variant => $rank,)* }
             }
         }
     };
 }
 
-// kind = code, name, default of `retry`, precedence.
+// Columns: kind = code, name, default of `retry`.
 error_kinds! {
-    /// No JSON, or not UTF-8.
-    ParseError = -32700 "parse_error" Never 0,
-    /// No JSON-RPC request.
-    InvalidRequest = -32600 "invalid_request" Never 0,
+    /// Not JSON, or not UTF-8.
+    ParseError = -32700 "parse_error" Never,
+    /// Not a JSON-RPC request.
+    InvalidRequest = -32600 "invalid_request" Never,
     /// There is no such method.
-    MethodNotFound = -32601 "method_not_found" Never 0,
+    MethodNotFound = -32601 "method_not_found" Never,
     /// Wrong type or value.
-    InvalidArgument = -32602 "invalid_argument" Never 1,
-    /// A bug; carries an id found in the log.
-    Internal = -32603 "internal" Never 0,
+    InvalidArgument = -32602 "invalid_argument" Never,
+    /// A bug; carries an id that is found in the log.
+    Internal = -32603 "internal" Never,
     /// No such network, subnet, pool or reservation.
-    NotFound = -32001 "not_found" Never 2,
-    /// A name is taken; the slot holds another address.
-    AlreadyExists = -32002 "already_exists" Never 10,
+    NotFound = -32001 "not_found" Never,
+    /// The name is taken, or the slot holds another address.
+    AlreadyExists = -32002 "already_exists" Never,
     /// The address is held by another owner.
-    AlreadyInUse = -32003 "already_in_use" Never 9,
+    AlreadyInUse = -32003 "already_in_use" Never,
     /// No free address that fits.
-    NotEnoughCapacity = -32004 "not_enough_capacity" Later 13,
-    /// The address lies in no subnet of the network; a pool outside its subnet.
-    OutOfRange = -32005 "out_of_range" Never 4,
+    NotEnoughCapacity = -32004 "not_enough_capacity" Later,
+    /// The address lies in no subnet of the network, or a pool lies outside its subnet.
+    OutOfRange = -32005 "out_of_range" Never,
     /// External reservation, gateway, network or broadcast address.
-    Reserved = -32006 "reserved" Never 11,
+    Reserved = -32006 "reserved" Never,
     /// It overlaps another subnet or pool.
-    Overlap = -32007 "overlap" Never 5,
-    /// The thing to be removed or shrunk is still used.
-    InUse = -32008 "in_use" Later 6,
+    Overlap = -32007 "overlap" Never,
+    /// What is to be removed or shrunk is still used.
+    InUse = -32008 "in_use" Later,
     /// Held by another owner than the one named.
-    NotOwner = -32009 "not_owner" Never 7,
-    /// Static asked of a dynamic network, and the like.
-    WrongKind = -32010 "wrong_kind" Never 3,
+    NotOwner = -32009 "not_owner" Never,
+    /// For example, a static address was asked of a dynamic network.
+    WrongKind = -32010 "wrong_kind" Never,
     /// `if_version`, `if_generation` or `plan` did not match.
-    Conflict = -32011 "conflict" Never 8,
-    /// An owner or scope holds as many as it may.
-    QuotaExceeded = -32012 "quota_exceeded" Later 12,
-    /// A sweep would let go of too much.
-    Brake = -32013 "brake" Never 14,
-    /// The cursor is of a history that is gone.
-    CursorLost = -32014 "cursor_lost" Never 14,
+    Conflict = -32011 "conflict" Never,
+    /// An owner or scope already holds as many reservations as it may.
+    QuotaExceeded = -32012 "quota_exceeded" Later,
+    /// A sweep would release too much.
+    Brake = -32013 "brake" Never,
+    /// The cursor belongs to a history that no longer exists.
+    CursorLost = -32014 "cursor_lost" Never,
     /// The store cannot be reached.
-    Unavailable = -32020 "unavailable" Later 0,
-    /// Refused before it was looked at.
-    Overloaded = -32021 "overloaded" Later 0,
-    /// Loading, taking over, or waiting for an operator.
-    NotReady = -32022 "not_ready" Later 0,
+    Unavailable = -32020 "unavailable" Later,
+    /// Refused before it was processed: the server is too busy.
+    Overloaded = -32021 "overloaded" Later,
+    /// The server is loading, taking over, or waiting for an operator.
+    NotReady = -32022 "not_ready" Later,
     /// Another node serves the network.
-    Moved = -32023 "moved" Now 0,
-    /// The network failed its self-check, and answers only what reads; or it crashed repeatedly.
-    NetworkStopped = -32024 "network_stopped" Later 0,
-    /// Too many requests in a time.
-    RateLimited = -32025 "rate_limited" Later 0,
-    /// Who is asking is not known.
-    Unauthenticated = -32030 "unauthenticated" Never 0,
-    /// Who is asking may not.
-    PermissionDenied = -32031 "permission_denied" Never 0,
+    Moved = -32023 "moved" Now,
+    /// The network failed its self-check and answers only requests that read; or it crashed repeatedly.
+    NetworkStopped = -32024 "network_stopped" Later,
+    /// Too many requests in too short a time.
+    RateLimited = -32025 "rate_limited" Later,
+    /// The caller is not known.
+    Unauthenticated = -32030 "unauthenticated" Never,
+    /// The caller may not do this.
+    PermissionDenied = -32031 "permission_denied" Never,
     /// The line is longer than `server.max_line_bytes`.
-    LineTooLong = -32032 "line_too_long" Never 0,
+    LineTooLong = -32032 "line_too_long" Never,
 }
 
-/// Of several errors that apply, the one to answer; of equals the first.
-pub fn first_of(errors: impl IntoIterator<Item = RpcError>) -> Option<RpcError> {
-    errors.into_iter().min_by_key(|error| error.kind().precedence())
+impl ErrorKind {
+    /// Kinds that are the server's own failure, however correct the request was. All others are proper answers.
+    pub const FAILURES: &[ErrorKind] = &[
+        ErrorKind::Internal,
+        ErrorKind::Unavailable,
+        ErrorKind::Overloaded,
+        ErrorKind::NotReady,
+        ErrorKind::NetworkStopped,
+        ErrorKind::RateLimited,
+    ];
 }
 
-/// Whether a change that failed has been made all the same.
+/// Whether a change whose request failed was made nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// `false`: it has not.
+    /// `false`: it was not made.
     No,
-    /// `"unknown"`: nobody can say; look, or repeat what may be repeated.
+    /// `"unknown"`: nobody can say; look, or repeat the request if it may be repeated.
     Unknown,
 }
 
@@ -174,33 +170,33 @@ impl schemars::JsonSchema for Applied {
 }
 
 object! { open
-    /// Who holds an address that was asked for.
+    /// The holder of an address that was asked for.
     HeldBy {
         /// Scope of the owner.
         scope: Scope,
         /// The owner.
         owner: Owner,
-        /// Its slot.
+        /// Slot of the owner.
         slot: Slot,
         /// Who uses it.
         claimant?: Claimant,
-        /// Since when.
+        /// When it was granted.
         since: Time,
     }
 }
 
 object! { open
-    /// What something overlaps.
+    /// What it overlaps.
     OverlapWith {
-        /// The network; the id of one that is deleted and remembered.
+        /// The network. For one that is deleted and remembered: its id.
         network: Name,
-        /// The subnet of it, or the pool's range.
+        /// The subnet in it, or the range of the pool.
         cidr: String,
     }
 }
 
 object! { open
-    /// Why a pool had no address to give.
+    /// Why a pool had no address to grant.
     PoolFill {
         /// The pool.
         range: Range,
@@ -208,13 +204,13 @@ object! { open
         name?: Name,
         /// Its addresses.
         size: Count,
-        /// Held.
+        /// Of these, held.
         held: Count,
-        /// Reserved or draining.
+        /// Of these, reserved or draining.
         reserved: Count,
-        /// Cooling.
+        /// Of these, cooling.
         cooling: Count,
-        /// Declined.
+        /// Of these, declined.
         declined: Count,
     }
 }
@@ -228,7 +224,7 @@ object! { open
         retry: Retry,
         /// The member of the params that is wrong, as a path: `subnets[0].cidr`.
         field?: String,
-        /// The network that was asked.
+        /// The network that the request named.
         network?: Name,
         /// The address in question.
         address?: String,
@@ -238,64 +234,65 @@ object! { open
         with?: OverlapWith,
         /// How many reservations stand in the way, or count against the limit.
         count?: u64,
-        /// The first of them.
+        /// The addresses of the first of them.
         first?: Vec<Address>,
-        /// Members in which what is there differs.
+        /// Members whose present value differs.
         differs?: Vec<String>,
         /// What the request expected.
         expected?: u64,
-        /// What is there.
+        /// The actual value.
         actual?: u64,
-        /// Which of the `ips` of an acquire, from 0.
+        /// Index in the `ips` of an acquire, from 0.
         index?: u64,
-        /// Which instance of a deployment.
+        /// The instance of a deployment.
         instance?: Owner,
-        /// Addresses of the pools that were asked.
+        /// Number of addresses in the pools that could have been used.
         size?: Count,
-        /// Of these held.
+        /// Of these, held.
         held?: Count,
-        /// Of the held ones obsolete.
+        /// Of the held ones, obsolete.
         obsolete?: Count,
-        /// Reserved or draining.
+        /// Of these, reserved or draining.
         reserved?: Count,
-        /// Cooling.
+        /// Of these, cooling.
         cooling?: Count,
-        /// Declined.
+        /// Of these, declined.
         declined?: Count,
-        /// When the next of them is free by itself.
+        /// When the next of them becomes free by itself.
         next_free_at?: Time,
-        /// The same, pool by pool.
+        /// The same for each pool.
         pools?: Vec<PoolFill>,
         /// How long the request waited.
         waited_ms?: u64,
-        /// How many may be held or given at most.
+        /// The greatest number that may be held or granted.
         max?: u64,
-        /// How many reservations the sweep would let go.
+        /// How many reservations the sweep would release.
         would_release?: u64,
-        /// The last cursor that is certainly still good. What is told behind it may have been told before.
+        /// The last cursor that is certainly still good. Events after it may have been sent before.
         last_common?: Cursor,
-        /// Has the change been made?
+        /// Was the change made?
         applied?: Applied,
         /// When to try again.
         retry_after_ms?: u64,
-        /// Why the server is not ready; of a plan that ended otherwise, how: `committed` or `reverted`; of the latest one that
-        /// cannot end so because of what it promised: `promise`; why the network is stopped: `crashes`, `unloadable` or `differs`.
+        /// Why the server is not ready; how a plan ended if it ended otherwise (`committed` or `reverted`); `promise` if the
+        /// latest plan cannot end so because of its promises; why the network is stopped (`crashes`, `unloadable` or
+        /// `differs`).
         reason?: String,
-        /// Where a list of networks goes on behind the one that is stopped (`after`).
+        /// Where a list of networks continues after the one that is stopped (`after`).
         next?: String,
         /// The node that serves the network.
         node?: String,
-        /// Under which id the log has the whole story.
+        /// The id under which the log has the whole story.
         id?: String,
     }
 }
 
-/// An error as it is answered. `Result<_, RpcError>` stays small: the facts are boxed.
+/// An error as it is answered. The facts are boxed, so that `Result<_, RpcError>` stays small.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RpcError {
-    /// Stable number.
+    /// The stable number of the kind.
     pub code: i32,
-    /// For people: what was asked, what stands in the way, what to do.
+    /// For people: what was asked, what stands in the way, and what to do.
     pub message: String,
     /// The facts.
     pub data: Box<ErrorData>,
@@ -307,8 +304,8 @@ impl RpcError {
         Self { code: kind.code(), message: message.into(), data: Box::new(ErrorData::new(kind, kind.retry())) }
     }
 
-    /// `invalid_argument` of one member, named by its path; where that is in one of the `ips` of an acquire, by its `index`,
-    /// too.
+    /// `invalid_argument` for one member, named by its path. If that is in one of the `ips` of an acquire, the error has its
+    /// `index`, too.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         let field = field.into();
         let index = field.strip_prefix("ips[").and_then(|rest| rest.split_once(']')?.0.parse().ok());

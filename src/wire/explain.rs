@@ -1,10 +1,9 @@
-//! Why params were refused: from serde's words to a member's path and a sentence for people.
+//! Why params were refused: turns serde's error into the path of a member and a sentence for people.
 //!
-//! Only the error path comes here: the params are parsed a second time with the path tracked, and of a deployment passed over
-//! once more for the id of the instance. Nothing is kept of what is right, so who asks wrongly at length costs no more than who
-//! asks rightly. The wordings taken apart
-//! are serde's own (stable since 1.0, and tested here) and those of `values`, which are fragments that follow the
-//! name of the member.
+//! Only the error path comes here. The params are parsed a second time with the path tracked; those of a deployment are read
+//! once more for the id of the instance. Nothing is kept of the correct parts, so a long wrong request costs no more than a
+//! long correct one. The wordings that are recognised are serde's own (stable since 1.0, and tested here) and those of
+//! `values`, which are fragments that follow the name of the member.
 
 mod instance;
 
@@ -13,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::errors::RpcError;
 use super::values::text::shortened;
 
-/// Parses params that are known to be wrong once more, and says what is wrong with them.
+/// Parses wrong params once more, and says what is wrong with them.
 pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcError {
     let mut json = serde_json::Deserializer::from_str(params);
     let error = match serde_path_to_error::deserialize::<_, T>(&mut json) {
@@ -26,14 +25,14 @@ pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcErr
         .with(|data| data.instance = instance::instance_at(&field, params))
 }
 
-/// The text of an error without the place in the line, which means nothing to who built the request with a library.
+/// The text of an error without its place in the line, which means nothing to a caller who built the request with a library.
 fn text_of(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&place).map(str::to_owned).unwrap_or(text)
 }
 
-/// The member that is wrong, as a path, and what is wrong with it.
+/// The path of the wrong member, and what is wrong with it.
 fn member_and_problem(path: &str, text: &str) -> (String, String) {
     if let Some((member, expected)) = quoted_after(text, "unknown field `") {
         return (member_of(path, &member), unknown(&member, expected));
@@ -60,14 +59,14 @@ fn member_and_problem(path: &str, text: &str) -> (String, String) {
     (field, problem)
 }
 
-/// How the texts of `values` begin.
+/// How the error texts of `values` begin.
 const STARTS_A_FRAGMENT: &str = "must ";
 const FRAGMENTS: [&str; 4] = ["is ", "has ", "reads ", "cannot "];
 
-/// What stands between `prefix` at the beginning and the last backtick that a member's name can end with, and the rest.
+/// The text between `prefix` at the beginning and the last backtick that can end a member's name; and the rest.
 fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<(String, &'a str)> {
     let rest = text.strip_prefix(prefix)?;
-    let end = ["`, expected ", "`, there are no fields", "`: is no key: it "]
+    let end = ["`, expected ", "`, there are no fields", "`: is not a valid key: it "]
         .iter()
         .filter_map(|mark| rest.find(mark))
         .min()
@@ -75,7 +74,7 @@ fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<(String, &'a str)> {
     Some((rest[..end].to_owned(), &rest[end + 1..]))
 }
 
-/// The path of a member of the object at `path`. Serde names the member in the path already where it got that far.
+/// The path of a member of the object at `path`. Serde's path may already end with the member.
 fn member_of(path: &str, member: &str) -> String {
     let ends_with_member = path == member || path.strip_suffix(member).is_some_and(|before| before.ends_with('.'));
     match path {
@@ -85,7 +84,7 @@ fn member_of(path: &str, member: &str) -> String {
     }
 }
 
-/// Serde's names of types, in words of JSON.
+/// Puts serde's names of types into words of JSON.
 fn in_words(name: &str) -> &str {
     let quoted = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix('`');
     match name {
@@ -99,7 +98,7 @@ fn in_words(name: &str) -> &str {
     }
 }
 
-/// What to say about a member that nobody knows: the nearest known ones, or all of a short list.
+/// What to say about an unknown member: the nearest known ones, or all of them if there is none near.
 fn unknown(member: &str, expected: &str) -> String {
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
     let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -124,7 +123,7 @@ pub(super) fn nearest<'a>(asked: &str, known: &[&'a str]) -> Vec<&'a str> {
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// How many characters to insert, remove or replace to make one text of the other.
+/// The edit distance: how many characters to insert, remove or replace to turn one text into the other.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

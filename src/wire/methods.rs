@@ -1,8 +1,8 @@
-//! The only table of methods: name, params, result, read or write, what it spans, and a line of summary.
+//! The only table of methods: name, params, result, whether it reads or writes, what it spans, and a line of summary.
 //!
-//! Generated from it: [`Method`], [`Request`] with one variant for each method that is served, [`parse`], the types
-//! that a client calls by ([`Params`]), and the schemas of `openrpc`. A line added here does not compile until the
-//! dispatch of the server has decided what to do with it.
+//! Generated from it: [`Method`], [`Request`] with one variant for each method that is served, [`parse`], the types by which
+//! a client calls ([`Params`]), and the schemas of `openrpc`. A new line here does not compile until the dispatch of the
+//! server decides what to do with it.
 
 use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;
@@ -24,12 +24,12 @@ pub enum Access {
     Write,
 }
 
-/// What a method may touch, which decides its place in the order of requests of one connection.
+/// What a method may touch. This decides its place in the order of requests of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
     /// The network named in `network`.
     Network,
-    /// The network named in `network`; without it several.
+    /// The network named in `network`, or several if none is named.
     NetworkOrSeveral,
     /// Several networks, or the catalog of networks.
     Several,
@@ -37,11 +37,11 @@ pub enum Span {
     Server,
 }
 
-/// The params of a method that is served: how a typed client calls it.
+/// The params of a method that is served, and the method's result: how a typed client calls it.
 pub trait Params: Serialize + DeserializeOwned {
     /// The method.
     const METHOD: Method;
-    /// What it answers.
+    /// The result.
     type Result: Serialize + DeserializeOwned;
 }
 
@@ -84,7 +84,7 @@ macro_rules! methods {
         impl Method {
             /// All methods, in the order of the protocol.
             pub const ALL: &'static [Method] = &[$(Method::$method,)* $(Method::$later,)*];
-            /// Their names, in the same order.
+            /// The names of all methods, in the same order.
             pub const NAMES: &'static [&'static str] = &[$($name,)* $($later_name,)*];
 
             /// Its name on the wire.
@@ -92,7 +92,7 @@ macro_rules! methods {
                 match self { $(Method::$method => $name,)* $(Method::$later => $later_name,)* }
             }
 
-            /// The method of a name.
+            /// The method with this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name {
                     $($name => Some(Method::$method),)*
@@ -101,7 +101,7 @@ macro_rules! methods {
                 }
             }
 
-            /// Is it served by this version, or only known by name?
+            /// Does this version serve it? Otherwise it is only known by name.
             pub const fn is_served(self) -> bool {
                 match self { $(Method::$method => true,)* $(Method::$later => false,)* }
             }
@@ -116,12 +116,12 @@ macro_rules! methods {
                 match self { $(Method::$method => Span::$span,)* $(Method::$later => Span::$later_span,)* }
             }
 
-            /// What it does, in a line.
+            /// One line about what it does.
             pub const fn summary(self) -> &'static str {
                 match self { $(Method::$method => $summary,)* $(Method::$later => $later_summary,)* }
             }
 
-            /// Schemas of its params and of its result, if it is served.
+            /// The schemas of its params and its result, if it is served.
             pub(super) fn schemas(self, generator: &mut SchemaGenerator) -> Option<(Schema, Schema)> {
                 match self {
                     $(Method::$method => Some((
@@ -133,7 +133,7 @@ macro_rules! methods {
             }
         }
 
-        /// A request with its params read and checked, each value by itself. Boxed: requests travel through queues.
+        /// A request whose params are read and checked, each value by itself. Boxed, because requests travel through queues.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Request {
             $(#[doc = $summary] $method(Box<params::$method>),)*
@@ -156,23 +156,23 @@ macro_rules! methods {
                 match self { $(Request::$method(_) => Method::$method,)* }
             }
 
-            /// The network it is about, if it names the only one that it may touch.
+            /// The network it names, if that is the only one it may touch.
             pub fn network(&self) -> Option<&NetworkRef> {
                 match self { $(Request::$method(params) => network_of!($span, params),)* }
             }
 
-            /// Within how many milliseconds it must have been begun.
+            /// The number of milliseconds within which it must be begun.
             pub fn deadline_ms(&self) -> Option<u64> {
                 match self { $(Request::$method(params) => params.deadline_ms.map(|deadline| deadline.get()),)* }
             }
 
-            /// Asks what would happen, and to change nothing.
+            /// Does it ask what would happen, without a change?
             pub fn is_dry_run(&self) -> bool {
                 let read = |dry_run: bool, _: Option<&Reason>| dry_run;
                 match self { $(Request::$method(params) => written!($access, params, read),)* }
             }
 
-            /// Why, for the history.
+            /// The reason for the change, for the history.
             pub fn reason(&self) -> Option<&Reason> {
                 match self { $(Request::$method(params) => written!($access, params, |_, reason| reason),)* }
             }
@@ -186,7 +186,8 @@ macro_rules! methods {
             }
         }
 
-        /// Reads the params of a method where they are plain. What is wrong with those that are not, [`parse`] tells.
+        /// Reads the params of a method if they are plain. For others, [`parse`] reads them or tells what is wrong with
+        /// them.
         pub(super) fn read(method: &str, params: &mut Plain<'_>) -> Result<Request, NotPlain> {
             match method {
                 $($name => Ok(Request::$method(ReadPlain::read_plain(params)?)),)*
@@ -287,6 +288,11 @@ methods! {
         InventoryCompare "inventory.compare" Read Several "Compares what is held with what is there.";
         AuthLogin "auth.login" Read Server "Tells who you are and what you may do.";
     }
+}
+
+impl Method {
+    /// The methods that grant addresses.
+    pub const GRANTING: [Method; 3] = [Method::IpAllocate, Method::IpClaim, Method::IpAcquire];
 }
 
 fn no_method(asked: &str) -> RpcError {

@@ -1,7 +1,7 @@
 //! How an object of the protocol becomes a struct: the macros `object!` and `words!`, and [`Nullable`].
 //!
-//! Serde's derive takes an array for a struct, `{"manual": null}` for a word and `null` for a member that is optional.
-//! The protocol refuses all three, so structs are spelled in a small notation that is close to the page they come from:
+//! Serde's derive would accept an array for a struct, `{"manual": null}` for a word and `null` for an optional member. The
+//! protocol refuses all three, so structs are written in a small notation that is close to the page they come from:
 //!
 //! | member | in the struct | on the wire |
 //! | --- | --- | --- |
@@ -10,14 +10,14 @@
 //! | `name \| null: T,` | `Nullable<T>` | absent, `null` or a `T` |
 //! | `name \| empty: T,` | `T` | left out when empty |
 //!
-//! `strict` objects refuse members they do not know (requests); `open` ones pass them over (answers, so that an old
-//! client can talk to a new server). The published schemas are closed for both.
+//! `strict` objects (requests) refuse unknown members; `open` ones (answers) ignore them, so that an old client can talk to
+//! a new server. The published schemas are closed for both.
 //!
-//! Structs of requests can be read where they are plain, too (`plain::ReadPlain`): member by member into what is held of
-//! each while it is read (`read`), and from there into the struct (`finish`).
+//! Structs of requests can also be read by `plain::ReadPlain`, if the request is plain: it reads each member into an
+//! `Option` of its own (`read`), and then makes the struct of these (`finish`).
 //!
-//! Behind each struct stands a private twin that derives `Deserialize` and `JsonSchema`, because neither derive lets a
-//! macro say "this type without null" about an `Option`.
+//! Each struct has a private twin that derives `Deserialize` and `JsonSchema`, because neither derive lets a macro say "this
+//! type without null" about an `Option`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,7 +27,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A member of a merge patch: absent keeps what is there, null removes it, a value takes its place.
+/// A member of a merge patch: absent keeps the present value, null removes it, and a value replaces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Nullable<T> {
     /// The member is not there.
@@ -40,18 +40,9 @@ pub enum Nullable<T> {
 }
 
 impl<T> Nullable<T> {
-    /// Is the member not there?
+    /// Is the member absent?
     pub const fn is_absent(&self) -> bool {
         matches!(self, Nullable::Absent)
-    }
-
-    /// Nothing if absent, else what shall be there from now on.
-    pub fn as_change(&self) -> Option<Option<&T>> {
-        match self {
-            Nullable::Absent => None,
-            Nullable::Null => Some(None),
-            Nullable::Value(value) => Some(Some(value)),
-        }
     }
 
     /// The value, if there is one.
@@ -99,7 +90,7 @@ impl<T: JsonSchema> JsonSchema for Nullable<T> {
     }
 }
 
-/// An optional member of a twin: there or not, never null. It becomes the `Option` of the struct.
+/// An optional member of a twin: absent or a value, never null. It becomes an `Option` in the struct.
 pub(super) struct Opt<T>(pub Option<T>);
 
 impl<T> Default for Opt<T> {
@@ -129,7 +120,7 @@ impl<T: JsonSchema> JsonSchema for Opt<T> {
     }
 }
 
-/// Reads a `V` by way of its twin from an object and from nothing else.
+/// Reads a `V` by way of its twin `T`, from an object and nothing else.
 pub(super) struct ObjectOnly<T, V>(PhantomData<(T, V)>);
 
 impl<T, V> ObjectOnly<T, V> {
@@ -213,7 +204,7 @@ macro_rules! object {
         }
 
         impl $name {
-            /// The members that must be there; all others absent or empty.
+            /// Takes the members that must be there; all others are absent or empty.
             #[allow(clippy::too_many_arguments, clippy::new_without_default)]
             pub fn new($($wanted: $wanted_type),*) -> Self {
                 Self { $($wanted,)* $($rest_default: Default::default(),)* }
@@ -257,7 +248,7 @@ macro_rules! object {
             }
         };
     };
-    // Only of requests.
+    // Only requests can be read as plain ones.
     (@plain [] $name:ident $members:tt) => {};
     (@plain [deny_unknown_fields] $name:ident [$({$field:ident [$read:ty] [$($finish:tt)*]})*]) => {
         impl $crate::wire::plain::ReadPlain for $name {
@@ -279,18 +270,18 @@ macro_rules! object {
 }
 pub(crate) use object;
 
-/// The name on the wire of a member whose name is a word of Rust.
+/// The name on the wire of a member whose name is a keyword in Rust.
 pub(super) const fn unraw(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', rest @ ..] => match std::str::from_utf8(rest) {
             Ok(name) => name,
-            Err(_) => name, // What is behind two ASCII characters of a text is a text.
+            Err(_) => name, // The rest of a text after two ASCII characters is a text.
         },
         _ => name,
     }
 }
 
-/// What a noun leaves out when there is nothing in it.
+/// A type that an answer leaves out when there is nothing in it.
 pub trait IsEmpty {
     /// Is there nothing in it?
     fn is_empty(&self) -> bool;
@@ -373,7 +364,7 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Why a text is none of the words that may stand here.
+/// Says that a text is not one of the words allowed here.
 pub(crate) fn not_a_word(text: &str, words: &[&str]) -> String {
     let shown = super::values::text::shortened(text);
     format!("must be {}, not {shown:?}", one_of(words))

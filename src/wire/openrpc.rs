@@ -1,12 +1,12 @@
 //! The protocol as an OpenRPC 1.3 document, from the table of methods and the types themselves.
 //!
-//! Answered by `rpc.discover` and `GET /openrpc.json`. Schemas are JSON Schema draft 7, as OpenRPC 1.3 wants, under
-//! `components.schemas`. Objects are closed for params and results alike: what is not in the schema is not sent.
+//! Answered by `rpc.discover` and `GET /openrpc.json`. Schemas are JSON Schema draft 7, as OpenRPC 1.3 requires, under
+//! `components.schemas`. Objects are closed for params and results alike: members that are not in the schema are never sent.
 //!
-//! What the server sends by itself is in `x-notifications`: name, what it says, and the schema of its params.
+//! Notifications of the server are in `x-notifications`: name, summary, and the schema of their params.
 //!
-//! Beyond OpenRPC each method says `x-access` (`read`, `write`) and `x-span`, and its params are there once more as one
-//! object in `x-params`, so that a request can be validated as a whole.
+//! Beyond OpenRPC each method has `x-access` (`read`, `write`) and `x-span`. Its params are repeated as one object in
+//! `x-params`, so that a request can be validated as a whole.
 
 use std::sync::LazyLock;
 
@@ -53,7 +53,7 @@ fn build() -> Value {
     })
 }
 
-/// What is sent for a subscription.
+/// The notifications that are sent for a subscription.
 fn notifications(generator: &mut SchemaGenerator) -> Vec<Value> {
     let one = |name: &str, summary: &str, params: schemars::Schema| json!({ "name": name, "summary": summary, "x-params": params });
     vec![
@@ -87,7 +87,7 @@ fn errors() -> Map<String, Value> {
 fn describe(method: Method, generator: &mut SchemaGenerator) -> Option<Value> {
     let (params, result) = method.schemas(generator)?;
     let mut whole = params.to_value();
-    // The transforms of the generator work on definitions only; a method's own object has nothing for them to do.
+    // The transforms of the generator work on definitions only; a method's own object needs none of them.
     if let Some(object) = whole.as_object_mut() {
         object.remove("title");
         object.remove("description");

@@ -1,15 +1,15 @@
-//! Requests as nearly every client writes them, read in one pass: texts without escapes, whole numbers, and `method` before
-//! `params`. Everything else is [`NotPlain`] and read by serde_json, which is also who says what is wrong with it.
+//! Reads requests as nearly every client writes them, in one pass: texts without escapes, whole numbers, and `method` before
+//! `params`. Everything else is [`NotPlain`] and is read by serde_json, which also says what is wrong with it.
 //!
-//! Life of an `ip.allocate`, step 2 of 8, the good case; the other way is `envelope::parse`, then `methods::parse`.
-//! Reading was a fifth of what an allocation costs the server. What this leaves out is what makes a reader of JSON slow:
-//! errors that know their place, numbers of every kind, and texts that may have to be copied.
+//! Life of an `ip.allocate`, step 2 of 8, the common case; the other path is `envelope::parse`, then `methods::parse`.
+//! Reading was a fifth of what an allocation costs the server. This reader leaves out what makes a JSON reader slow: errors
+//! that know their place, numbers of every kind, and texts that may have to be copied.
 //!
-//! It is a deserializer of serde, so the checks of the values are those of the other way: only the grammar is here, and of
-//! that only a part. What is plain is read as serde_json reads it; the fuzzing tests of `wire` compare the two. Params have
-//! many members, of which few are given: they are read one by one into where they belong ([`ReadPlain`], made by `object!`).
+//! It is a serde deserializer, so the checks of the values are those of the other path: only a part of the grammar is here.
+//! Plain requests are read exactly as serde_json reads them; the fuzzing tests of `wire` compare the two. Params have many
+//! members, of which few are given: each is read directly into its place ([`ReadPlain`], made by `object!`).
 //!
-//! Review notes: does it take anything that serde_json refuses, or take it for something else?
+//! Review notes: does it accept anything that serde_json refuses, or read anything differently?
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::envelope::Id;
 use super::methods::{self, Request};
 
-/// It may be in order, and it is not plain.
+/// The request is not plain; it may be valid nevertheless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotPlain;
 
@@ -32,38 +32,38 @@ impl fmt::Display for NotPlain {
 impl std::error::Error for NotPlain {}
 
 impl Error for NotPlain {
-    // The other way finds the words for it.
+    // The other path finds the words for it.
     fn custom<T: fmt::Display>(_: T) -> Self {
         NotPlain
     }
 }
 
-/// No params are as deep.
+/// No params are nested as deeply as this.
 const DEPTH_MAX: u8 = 16;
-/// The lowest bit of each of eight bytes, and the highest.
+/// The lowest bit of each of eight bytes, and the highest bit of each.
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// Params that are read where they are plain.
+/// Params that can be read if they are plain.
 pub(super) trait ReadPlain: Sized {
-    /// Reads them. Boxed where they are put together: they are long.
+    /// Reads the params. They are large, so the box is made here, where they are put together.
     fn read_plain(plain: &mut Plain<'_>) -> Result<Box<Self>, NotPlain>;
 }
 
-/// A text, and how far it is read.
+/// A text, and how far it has been read.
 pub(super) struct Plain<'de> {
     text: &'de str,
     at: usize,
     depth: u8,
 }
 
-/// Reads one request, params and all.
+/// Reads one request, including its params.
 pub(super) fn request(text: &str) -> Result<(Option<Id>, Request), NotPlain> {
     let mut plain = Plain { text, at: 0, depth: 0 };
     let (mut version, mut id, mut method, mut request) = (false, None, None, None);
     plain.expect(b'{')?;
     loop {
-        // Nearly everybody leaves blanks out: then a member's name is looked at as a whole.
+        // Nearly every client writes no blanks: then the member and its name are compared as a whole.
         if !version && plain.skip(r#""jsonrpc":"2.0""#) {
             version = true;
         } else if id.is_none() && plain.skip(r#""id":"#) {
@@ -94,7 +94,7 @@ pub(super) fn request(text: &str) -> Result<(Option<Id>, Request), NotPlain> {
 }
 
 impl<'de> Plain<'de> {
-    /// The next byte that is no blank, without taking it.
+    /// The next byte that is not a blank, without taking it.
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         if let Some(byte @ b'!'..) = bytes.get(self.at) {
@@ -116,7 +116,7 @@ impl<'de> Plain<'de> {
         if self.next()? == wanted { Ok(()) } else { Err(NotPlain) }
     }
 
-    /// Reads the members of an object, each with its name.
+    /// Reads the members of an object: calls `read` with the name of each.
     pub(super) fn members(
         &mut self,
         mut read: impl FnMut(&mut Self, &str) -> Result<(), NotPlain>,
@@ -131,7 +131,7 @@ impl<'de> Plain<'de> {
         })
     }
 
-    /// Reads the value of a member that was not given yet.
+    /// Reads the value of a member; a member given twice is not plain.
     pub(super) fn once<T: Deserialize<'de>>(&mut self, member: &mut Option<T>) -> Result<(), NotPlain> {
         if member.is_some() {
             return Err(NotPlain);
@@ -152,7 +152,7 @@ impl<'de> Plain<'de> {
         self.text.get(first..end).ok_or(NotPlain)
     }
 
-    /// A whole number that is not negative, as it is written.
+    /// The digits of a whole number that is not negative.
     fn digits(&mut self) -> Result<&'de str, NotPlain> {
         self.peek();
         let (bytes, first) = (self.text.as_bytes(), self.at);
@@ -160,7 +160,7 @@ impl<'de> Plain<'de> {
             self.at += 1;
         }
         let digits = self.text.get(first..self.at).ok_or(NotPlain)?;
-        // A number goes on with these.
+        // With one of these the number continues.
         let goes_on = matches!(bytes.get(self.at), Some(b'.' | b'e' | b'E'));
         if digits.is_empty() || goes_on || digits.len() > 1 && digits.starts_with('0') {
             return Err(NotPlain);
@@ -169,11 +169,11 @@ impl<'de> Plain<'de> {
     }
 
     fn number(&mut self) -> Result<u64, NotPlain> {
-        // Beyond 64 bits a number is none of the protocol's, or a float.
+        // A number beyond 64 bits is a float, or valid nowhere in the protocol.
         self.digits()?.parse().map_err(|_| NotPlain)
     }
 
-    /// Goes past this, if it comes next as it is.
+    /// Skips this text if it comes next, byte for byte.
     fn skip(&mut self, what: &str) -> bool {
         let is_next = self.text.as_bytes()[self.at..].starts_with(what.as_bytes());
         self.at += if is_next { what.len() } else { 0 };
@@ -199,7 +199,7 @@ impl<'de> Plain<'de> {
         self.text.get(first..self.at).and_then(Id::of).ok_or(NotPlain)
     }
 
-    /// Goes into an object or list, and out of it.
+    /// Enters an object or list, and leaves it.
     fn inside<T>(
         &mut self,
         open: u8,
@@ -213,7 +213,7 @@ impl<'de> Plain<'de> {
         self.depth += 1;
         let mut entries = Entries { plain: self, close, begun: false };
         let value = read(&mut entries)?;
-        // A list may be left before its end.
+        // A reader may stop before the end of a list.
         let ended = !entries.another()?;
         self.depth -= 1;
         if ended {
@@ -225,11 +225,11 @@ impl<'de> Plain<'de> {
     }
 }
 
-/// The first byte from `at` on that a plain text does not have: a quote, a backslash or a control character. Behind the
-/// end where there is none.
+/// The index of the first byte from `at` on that a plain text does not contain: a quote, a backslash or a control character.
+/// The length of `bytes` if there is none.
 fn end_of_plain(bytes: &[u8], mut at: usize) -> usize {
-    // Eight at a time. Of the bytes in which the subtractions set the high bit, the lowest is one of those; a borrow can
-    // only come from there.
+    // Eight bytes at a time. The lowest byte whose high bit the subtractions set is such a byte: a borrow could set others,
+    // but only above it.
     while let Some((eight, _)) = bytes.get(at..).and_then(<[u8]>::split_first_chunk::<8>) {
         let word = u64::from_le_bytes(*eight);
         let quote = (word ^ (LOW_BITS * 0x22)).wrapping_sub(LOW_BITS);
@@ -253,7 +253,7 @@ struct Entries<'a, 'de> {
 }
 
 impl Entries<'_, '_> {
-    /// Is there another one? Its comma is taken.
+    /// Is there another entry? Takes the comma before it.
     fn another(&mut self) -> Result<bool, NotPlain> {
         let next = self.plain.peek().ok_or(NotPlain)?;
         if next == self.close {
@@ -362,7 +362,7 @@ impl<'de> Deserializer<'de> for &mut Plain<'de> {
         self.inside(b'[', b']', |entries| visitor.visit_seq(entries))
     }
 
-    // Nothing of the protocol is written as one of these.
+    // Nothing in the protocol is written as one of these.
     serde::forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u16 u32 u128 f32 f64 char bytes byte_buf unit_struct tuple tuple_struct identifier ignored_any
     }
@@ -377,7 +377,7 @@ impl<'de> Deserializer<'de> for &mut Plain<'de> {
     }
 }
 
-/// The name of a member: a text, whatever it is read as.
+/// The name of a member: always a text, whatever type it is read as.
 struct Key<'a, 'de>(&'a mut Plain<'de>);
 
 impl<'de> Deserializer<'de> for Key<'_, 'de> {

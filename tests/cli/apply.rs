@@ -1,4 +1,4 @@
-//! What is shown before something is changed, and what is said after: network files, pools that are cut, lists.
+//! What is shown before something is changed, and what is said afterwards: network files, pools that are cut, lists.
 
 use allod::wire::ErrorKind;
 use serde_json::{Value, json};
@@ -51,13 +51,13 @@ fn apply_with_prune_needs_no_yes_where_nothing_goes() {
     let output = allod(&server.address, &["network", "apply", path, "--prune"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(server.asked().iter().any(|(method, params)| method == "network.create" && params["dry_run"] != true));
-    // A setting that the file leaves out goes back to its default, and a network that it does not name goes.
+    // A setting that the file leaves out goes back to its default, and a network that it does not name is removed.
     server.forget();
     for file_text in [format!("[[network]]\nname = \"lan\"\n{subnets}{added}"), added.to_owned()] {
         write(&file, file_text.as_bytes());
         let output = allod(&server.address, &["network", "apply", path, "--prune"]);
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains("it takes something away"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("it removes something"), "{}", text(&output.stderr));
     }
     assert!(server.asked().iter().all(|(method, params)| method == "network.list" || params["dry_run"] == true));
     let output = allod(&server.address, &["network", "apply", path, "--prune", "--only-named"]);
@@ -214,10 +214,10 @@ fn what_the_server_has_more_than_the_file_is_told_and_left() {
         format!("{head}{pool}{range}{dmz}")
     );
     assert_eq!(said(&format!("{table}[]")), format!("{head}{subnet}{dmz}"));
-    // A former name that another network has is no former name.
+    // A former name that belongs to another network is ignored.
     let said = said("[[network]]\nname = \"lan\"\nrenamed_from = \"dmz\"\n");
     assert!(
-        said.starts_with("network `lan`: `renamed_from = \"dmz\"` is passed over, as there are networks of both"),
+        said.starts_with("network `lan`: `renamed_from = \"dmz\"` is ignored, because there are networks of both"),
         "{said}"
     );
     assert!(server.methods().iter().all(|method| method == "network.list"));
@@ -267,7 +267,7 @@ fn a_file_without_networks_must_say_that_there_are_to_be_none() {
         assert_eq!(output.status.code(), Some(code), "{content}: {}", text(&output.stderr));
         assert_eq!(
             code == 1,
-            text(&output.stderr).contains("it holds no networks; if that is meant, say so"),
+            text(&output.stderr).contains("it holds no networks; if that is intended, say so"),
             "{content}"
         );
     }

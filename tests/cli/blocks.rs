@@ -1,11 +1,11 @@
-//! Blocks named as answers print them: what is asked of the server for `10.0.0.16/28`, and what is refused.
+//! Blocks named as answers print them: what the server is asked for `10.0.0.16/28`, and what is refused.
 
 use serde_json::{Value, json};
 
 use crate::commands::{allod, text};
 use crate::responder::Responder;
 
-/// Holds 10.0.0.16/28 as `pod/0`, and nothing else.
+/// A server on which `pod/0` holds 10.0.0.16/28, and nobody anything else.
 fn holding() -> Responder {
     let held = json!({"network": "lan", "address": "10.0.0.16", "prefix_length": 28, "scope": "default",
         "owner": "pod/0", "slot": "0", "generation": 7});
@@ -47,7 +47,7 @@ fn a_block_as_it_is_printed_names_what_is_held_and_its_generation_goes_along() {
         let params = &asked.last().unwrap().1;
         assert_eq!((&params["address"], &params["if_generation"]), (&json!("10.0.0.16"), &json!(7)), "{line}");
     }
-    // A generation that is named is the one that is meant; a decline takes none.
+    // A generation on the command line is used as it is; a decline takes none.
     let (_, _, _, asked) = run(&server, "ip renew lan 10.0.0.16/28 --permanent --if-generation 5");
     assert_eq!(asked[1].1["if_generation"], 5);
     let (_, _, _, asked) = run(&server, "ip decline lan 10.0.0.16/28 --owner pod/0");
@@ -67,7 +67,7 @@ fn another_block_than_the_one_that_is_held_is_refused_before_anything_changes() 
         assert!(words.contains("what is held there is 10.0.0.16/28, by `pod/0`"), "{line}: {words}");
         assert_eq!(asked, [("ip.get".to_owned(), json!({"network": "lan", "address": address}))], "{line}");
     }
-    // Where nothing is held the server answers, and gives away nothing that somebody takes meanwhile.
+    // If nothing is held there, the server answers; `if_generation` 0 keeps it from releasing what somebody takes meanwhile.
     let (code, _, words, asked) = run(&server, "ip release lan 10.0.0.64/28 --force --yes");
     assert_eq!((code, &asked[1].1["if_generation"]), (Some(0), &json!(0)), "{words}");
 }

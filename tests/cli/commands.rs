@@ -1,4 +1,4 @@
-//! The program itself, against canned answers: exit codes, streams, what is asked of the server.
+//! The program itself, against canned answers: exit codes, streams, and what the server is asked.
 
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
@@ -65,7 +65,7 @@ fn flags_become_members() {
     let run = |arguments: &[&str]| {
         let output = allod(&server.address, arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
-        // What is looked at besides is of another noun, or comes before.
+        // Other requests of the command are about another noun, or come earlier.
         let is_meant = |(method, _): &(String, Value)| arguments[0] == "call" || method.starts_with(arguments[0]);
         let (method, params) = server.asked().into_iter().rfind(is_meant).unwrap();
         let checked = allod::wire::parse(&method, &params.to_string());
@@ -184,15 +184,18 @@ fn exit_codes_are_those_of_the_help() {
          hint: `allod network list` shows the networks there are, and with `--deleted` those that can be restored\n"
     );
     assert_eq!(allod("127.0.0.1:1", &["server", "ping"]).status.code(), Some(3));
-    // Set to nothing it is not set: somebody else may listen where a server is by default.
+    // An empty variable counts as not set: then the default address is tried, where somebody else may listen.
     let unset = text(&allod("", &["server", "ping", "--timeout", "1s"]).stderr);
-    assert!(!unset.contains("is no address of a server"), "{unset}");
+    assert!(!unset.contains("is not the address of a server"), "{unset}");
     assert_eq!(allod("", &["--server", "", "server", "ping"]).status.code(), Some(64));
     for wrong in [&["ip", "allocate"][..], &["no-such-command"], &[], &["--prefix", "9", "server", "ping"]] {
         assert_eq!(allod(&refusing.address, wrong).status.code(), Some(64), "{wrong:?}");
     }
     for (nonsense, said) in [
-        ("nonsense", "`nonsense` is no address of a server: that is a host and a port, as 127.0.0.1:7400"),
+        (
+            "nonsense",
+            "`nonsense` is not the address of a server: that is a host and a port, for example 127.0.0.1:7400",
+        ),
         ("localhost:port", "is a host and a port"),
         ("http://localhost:7400", "hint: leave the rest out: `--server localhost:7400`"),
     ] {
@@ -321,7 +324,8 @@ fn an_import_says_only_what_happened() {
         (
             true,
             "0 networks and 1 reservation would be imported; nothing was changed\n\
-             1 reservation of the import had been granted automatically and would come back as kind `static`: in a network that is in \
+             1 reservation of the import had been granted automatically and would come back as kind `static`: in a network that \
+             is in \
              service, or a register that was restored, they are claimed\n",
             "imported 0 networks and 1 reservation\n\
              1 reservation of the import had been granted automatically and came back as kind `static`: in a network that is in \
@@ -410,7 +414,7 @@ fn a_command_asks_again_what_was_put_off() {
     });
     let output = allod(&server.address, &["ip", "release", "lan", "--owner", "web/0"]);
     assert_eq!((output.status.code(), server.asked().len()), (Some(0), 4));
-    // Of several addresses the first that answers is asked.
+    // The first of several addresses that answers is asked.
     let servers = format!("127.0.0.1:1,{}", server.address);
     assert_eq!(allod(&servers, &["ip", "release", "lan", "--owner", "web/0"]).status.code(), Some(0));
 }
@@ -466,7 +470,7 @@ fn the_values_that_completions_offer_are_those_of_the_protocol() {
             params[member] = json!(value);
             assert!(allod::wire::parse(method, &params.to_string()).is_ok(), "{method} {params}");
         }
-        // What is refused names all that there are.
+        // The refusal of a value names all that are allowed.
         params[member] = json!("nonsense");
         let problem = allod::wire::parse(method, &params.to_string()).unwrap_err().message;
         assert_eq!(problem.matches('"').count(), 2 * (values.len() + 1), "{problem}");

@@ -1,4 +1,4 @@
-//! Lists that are not told to their end say so, and so does a release that breaks off.
+//! A list that was not read to its end says so, and so does a release that breaks off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -57,7 +57,8 @@ fn a_release_that_breaks_off_tells_what_it_released_and_fails() {
     }
 }
 
-/// It goes by its id from then on, and that is asked for once more: whether it is gone by now, or what stands in its way.
+/// After the first answer the command uses the network's id. It asks once more whether the network is gone by now, or what
+/// stands in the way.
 #[test]
 fn a_purge_that_breaks_off_is_asked_for_again_and_says_what_is_left_and_why() {
     let purge = |answers: Vec<Result<Value, ErrorKind>>| {
@@ -130,7 +131,7 @@ fn a_sweep_that_left_what_is_due_says_so_and_what_to_do() {
     assert_eq!(dry, "dry run: nothing was changed\n");
 }
 
-/// Answers `network why-full`: pools of these counts of free addresses, and so many scopes.
+/// Answers the requests of `network why-full`: pools with these counts of free addresses, and this many scopes.
 fn crowded(free: Vec<u64>, scopes: usize) -> Responder {
     Responder::start(move |method, params| {
         let pool = |(at, free): (usize, &u64)| {
@@ -149,7 +150,7 @@ fn crowded(free: Vec<u64>, scopes: usize) -> Responder {
                 let scope = |at: usize| json!({"scope": format!("s{at}"), "addresses": "1", "unbound": 0});
                 Ok(json!({"scopes": (0..scopes).map(scope).collect::<Vec<_>>()}))
             }
-            // Of one pool a later time than of all.
+            // The time for one pool is later than that for all.
             _ => {
                 let at = if params.get("pool").is_some() { "2026-03-09T00:00:00Z" } else { "2026-03-01T00:00:00Z" };
                 Err(refusal(ErrorKind::NotEnoughCapacity, "full", json!({"next_free_at": at})))
@@ -188,7 +189,7 @@ fn what_has_a_free_address_is_not_full() {
     assert!(counts("1").ends_with("99 %\n") && counts("0").ends_with("100 %\n") && counts("65535").ends_with(" 0 %\n"));
 }
 
-/// All that is held may be more than memory has room for as answers.
+/// The answers of a long list may need more memory than there is.
 #[test]
 fn a_long_list_is_kept_as_text_until_its_end_is_there() {
     const PAGES: usize = 40;

@@ -1,4 +1,4 @@
-//! `allod doctor`: what it asks of a server that is not well, and when it says what it found.
+//! `allod doctor`: what it asks a server that is not well, and when it says what it found.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -42,7 +42,7 @@ fn who_looks_at_a_server_whose_store_is_away_asks_once_and_nobody_for_what_an_ow
     }
 }
 
-/// What comes next may take long.
+/// The checks of the server, which come next, may take long.
 #[test]
 fn what_is_found_is_told_before_the_server_is_waited_for() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is said of the answer to a repeat: the first try, of which the answer was lost, may have done what it finds.
+//! What is said about the answer to a repeat: the first try, whose answer was lost, may have done what the repeat finds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,12 +9,12 @@ use crate::commands::{allod, lan, text};
 use crate::responder::{Responder, refusal};
 use crate::write;
 
-/// That nobody knows whether it was done.
+/// The answer that nobody knows whether the request took effect.
 fn unknown() -> Value {
     refusal(ErrorKind::Unavailable, "the store does not answer", json!({"applied": "unknown", "retry_after_ms": 1}))
 }
 
-/// Loses the first answer to this method, and then answers so; anything else is answered by `rest`.
+/// Loses the first answer to method `lost`, and gives it `answer` after that; `rest` answers everything else.
 fn losing(
     lost: &'static str,
     answer: Value,
@@ -47,45 +47,46 @@ fn what_the_first_try_may_have_done_is_not_said_to_have_been_so_before() {
             "network create lan --if-absent",
             "network.create",
             there,
-            "it is there: the first answer was lost, and it may have been made then\n",
+            "it exists: the first answer was lost, and the first attempt may have made it\n",
         ),
         (
             "subnet add lan 10.0.0.0/24 --if-absent",
             "subnet.add",
             subnet,
-            "it is there: the first answer was lost, and it may have been made then\n",
+            "it exists: the first answer was lost, and the first attempt may have made it\n",
         ),
         (
             "ip claim lan 10.0.0.5 --owner a",
             "ip.claim",
             held.clone(),
-            "it is held: the first answer was lost, and it may have been granted then\n",
+            "it is held: the first answer was lost, and the first attempt may have granted it\n",
         ),
         (
             "ip allocate lan --owner a --replace",
             "ip.allocate",
             held.clone(),
-            "it is held: the first answer was lost, and it may have been granted then; what was let go then is not told again; `allod \
-             history --scope default` tells it\n",
+            "it is held: the first answer was lost, and the first attempt may have granted it; what the first attempt released \
+             is not listed again; `allod history --scope default` shows it\n",
         ),
         (
             "ip acquire lan --owner a --ip any --exact --scope ci",
             "ip.acquire",
             json!({"reservations": [&held]}),
-            "the first answer was lost: what was held before may have been granted then; what was let go then is not told again; \
-             `allod history --scope ci` tells it\n",
+            "the first answer was lost: what was held before may have been granted by the first attempt; what the first attempt \
+             released is not listed again; `allod history --scope ci` shows it\n",
         ),
         (
             "call ip.claim network=lan address=10.0.0.5 owner=a",
             "ip.claim",
             held,
-            "it is held: the first answer was lost, and it may have been granted then\n",
+            "it is held: the first answer was lost, and the first attempt may have granted it\n",
         ),
         (
             "deployment commit shop --plan 7",
             "deployment.commit",
             nothing,
-            "the first answer was lost: what was let go then is not told again; `allod history --scope shop` tells it\n",
+            "the first answer was lost: what the first attempt released is not listed again; `allod history --scope shop` shows \
+             it\n",
         ),
     ] {
         let server = losing(method, answer, |_, _| json!({"instances": []}));
@@ -150,7 +151,7 @@ fn a_network_that_somebody_else_made_meanwhile_is_not_said_to_have_been_made() {
         "network.list" => Ok(json!({"networks": []})),
         _ => Ok(json!({"name": params["name"], "created": params["name"] != "raced" || params["dry_run"] == true})),
     });
-    let meanwhile = "network `raced` was made by somebody else meanwhile";
+    let meanwhile = "network `raced` was created by somebody else meanwhile";
     let output = allod(&server.address, &["network", "apply", file.to_str().unwrap()]);
     let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(output.status.code() == Some(1) && !said.contains("2 changes made"), "{said}");

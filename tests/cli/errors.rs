@@ -1,4 +1,4 @@
-//! Every kind of error as it is printed.
+//! Every kind of error, as it is printed.
 
 use allod::cli::failure::Failure;
 use allod::client::{ClientError, RpcError};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::golden;
 use crate::responder::refusal;
 
-/// A request that may be refused so, the server's sentence and its facts.
+/// A request that may be refused with this kind, and the server's message and facts.
 fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
     let held_by = json!({"scope": "default", "owner": "web/3", "slot": "0", "since": "2026-03-01T09:12:44.031Z"});
     let allocate = json!({"network": "lan", "owner": "db/0"});
@@ -32,8 +32,8 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
         ErrorKind::AlreadyExists => (
             "ip.claim",
             claim,
-            "`db/0` already holds 10.0.0.5 in network `lan`; release it first, or name another slot (`ip.allocate`, \
-             `ip.claim` and `ip.acquire` may `replace` it)",
+            "`db/0` already holds 10.0.0.5 in network `lan`; release it first, or name another slot (`ip.allocate`, `ip.claim` \
+             and `ip.acquire` also accept `replace`)",
             json!({"address": "10.0.0.5", "differs": ["address"]}),
         ),
         ErrorKind::AlreadyInUse => (
@@ -85,7 +85,7 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
         ErrorKind::Conflict => (
             "ip.release",
             json!({"network": "lan", "address": "10.0.0.7", "if_generation": 4}),
-            "10.0.0.7 is at generation 9, not 4: it changed hands since",
+            "10.0.0.7 is at generation 9, not 4: it has changed hands since",
             json!({"address": "10.0.0.7", "expected": 4, "actual": 9}),
         ),
         ErrorKind::QuotaExceeded => (
@@ -97,7 +97,7 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
         ErrorKind::Brake => (
             "claimant.sweep",
             json!({"scope": "prod", "alive": []}),
-            "the sweep would let go of 40 of 50 reservations, more than a share of 0.2",
+            "the sweep would release 40 of 50 reservations, more than a share of 0.2",
             json!({"would_release": 40}),
         ),
         ErrorKind::CursorLost => {
@@ -132,7 +132,7 @@ fn example(kind: ErrorKind) -> (&'static str, Value, &'static str, Value) {
     }
 }
 
-/// Whether a hint names something to type or to set.
+/// Does a hint name something to type or to set?
 fn names_a_remedy(hint: &str) -> bool {
     hint.contains("`allod ") || hint.contains("`--") || hint.contains("(setting `") || hint.contains("the setting `")
 }
@@ -161,12 +161,12 @@ fn a_register_that_waits_to_be_accepted_is_told_apart_from_a_store_that_fails() 
     assert!(hint(ErrorKind::Unavailable, json!({"applied": false})).contains("`allod doctor`"));
 }
 
-/// What the client says where nobody can tell.
+/// The client's error when the outcome of a call is unknown.
 fn unknown(cause: ClientError) -> ClientError {
     ClientError::Unknown { method: "ip.release".into(), cause: Box::new(cause), look: "look with `ip.get`" }
 }
 
-/// The last try of which nobody heard anything; why it was refused before is known.
+/// The last try got no answer, but why an earlier one was refused is known.
 #[test]
 fn what_a_call_was_refused_with_before_its_time_was_over_is_told_with_its_facts() {
     let refused = |kind| {
@@ -198,7 +198,7 @@ fn what_is_not_there_is_looked_for_where_it_would_be() {
     assert_eq!(remembered, "`allod network list --deleted` shows those that can be restored, by their ids");
 }
 
-/// It goes on although nobody waits for it, and is done later.
+/// The drain goes on although nobody waits for it, and may be done later.
 #[test]
 fn a_node_of_which_nobody_knows_whether_it_went_out_of_service_is_not_said_to_stay() {
     let said = |params: Value, error: &ClientError| Failure::of_method("cluster.drain", &params, error).text();
@@ -227,7 +227,7 @@ fn every_way_to_lose_a_server_is_printed() {
         unknown(ClientError::Lost { cause: "the connection was closed".into() }),
         unknown(ClientError::Rpc(RpcError::from_value(&refusal(
             ErrorKind::Conflict,
-            "10.0.0.7 is at generation 9, not 4: it changed hands since",
+            "10.0.0.7 is at generation 9, not 4: it has changed hands since",
             json!({}),
         )))),
     ];

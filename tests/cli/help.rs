@@ -101,7 +101,7 @@ fn what_is_made_changed_or_removed_is_so_by_either_word() {
 
 #[test]
 fn who_gets_an_address_may_be_named_by_to() {
-    // It is understood: what is missing is the server.
+    // The command line is understood: only the server is missing.
     assert_eq!(said("ip transfer lan 10.0.0.1 --owner a --to b").0, Some(3));
 }
 

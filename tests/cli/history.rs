@@ -1,23 +1,21 @@
-//! `allod history` and `allod who --at`: what is asked of the server, and what is printed.
+//! `allod history` and `allod who --at`: what the server is asked, and what is printed.
 
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use allod::wire::ErrorKind;
 use serde_json::{Value, json};
 
+use crate::commands::{self, text};
 use crate::golden;
 use crate::responder::{Responder, refusal};
 
 const NOW: &str = "2026-03-01T12:00:00.000Z";
 
 fn allod(server: &Responder, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_allod"));
-    command.args(arguments).env("ALLOD_SERVER", &server.address).env_remove("ALLOD_TOKEN").stdin(Stdio::null());
-    command.output().unwrap()
+    commands::allod(&server.address, arguments)
 }
 
 fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let (out, err, code) = (text(&output.stdout), text(&output.stderr), output.status.code().unwrap());
     format!("{out}-- stderr, exit {code}\n{err}\n")
 }
@@ -37,7 +35,7 @@ fn event(minute: u32, kind: &str, owner: &str, more: Value) -> Value {
     event
 }
 
-/// Some minutes of 10.0.0.5.
+/// Some minutes in the history of 10.0.0.5.
 fn events() -> Vec<Value> {
     let mut transferred = event(14, "transferred", "web/1", json!({"generation": 13, "reason": "TICKET-2"}));
     transferred["before"] = transferred["after"].clone();
@@ -59,7 +57,7 @@ fn events() -> Vec<Value> {
     ]
 }
 
-/// Answers pages of two, as asked.
+/// Answers pages of two events, as asked.
 fn historian() -> Responder {
     Responder::start(|method, params| {
         if method == "server.info" {
@@ -172,7 +170,7 @@ fn the_last_events_are_told_with_what_is_known_of_those_before() {
     assert_eq!(allod(&server, &["history", "--last", "5", "--limit", "3"]).status.code(), Some(64));
 }
 
-/// A register in which much happened long ago, of which nothing can be read any more, and little lately.
+/// A register whose older events can no longer be read, and which has a few recent ones.
 fn with_damage_before(damaged: &'static str, times: &'static [&'static str]) -> Responder {
     Responder::start(move |method, params| {
         if method == "server.info" {
@@ -206,11 +204,11 @@ fn what_happened_long_before_the_last_events_is_not_asked_for() {
     }
     let (code, times, _) = told("history --last 1 --to 2026-03-01T11:00:00Z --format json");
     assert_eq!((code, times), (Some(0), vec![json!(LATELY[0])]));
-    // Fewer than are wished.
+    // There are fewer events than asked for.
     let (code, times, _) = told("history --last 9 --from 2026-03-01T11:00:00Z --format json");
     assert_eq!((code, times.len()), (Some(0), 3));
     let (code, _, said) = told("history --last 5");
-    assert!(code == Some(1) && said.contains("`--last 4` tells those behind"), "{said}");
+    assert!(code == Some(1) && said.contains("`--last 4` shows the rest"), "{said}");
 }
 
 #[test]
@@ -222,7 +220,7 @@ fn rows_of_a_later_page_stand_under_their_own_headings() {
     let server = Responder::start(move |_, params| {
         let (after, limit) =
             (params["after"].as_str().map_or(0, |after| after.parse().unwrap()), params["limit"].as_u64().unwrap());
-        // Two pages of the one sort, and then one of another.
+        // Two pages of one kind of event, and then one of another.
         let all: Vec<Value> = (after + 1..=(after + limit).min(2_001))
             .map(|at| if at > 2_000 { event(10, "granted", "web/0", json!({"by": "ci"})) } else { network(at) })
             .collect();

@@ -1,11 +1,11 @@
-//! What a change takes away or replaces beside what it says: shown, and asked about.
+//! What a change removes or replaces beyond what it names: this is shown, and asked about.
 
 use serde_json::{Value, json};
 
 use crate::commands::{allod, lan, text};
 use crate::responder::Responder;
 
-/// A network of one subnet with these members, which every change answers with `after`.
+/// A server with a network of one subnet, which has these members; it answers every change with `after`.
 fn server(subnet: Value, after: Value) -> Responder {
     let mut network = lan();
     network["subnets"][0].as_object_mut().unwrap().extend(subnet.as_object().unwrap().clone());
@@ -21,7 +21,7 @@ fn run(server: &Responder, line: &str) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stderr))
 }
 
-/// Shows this, asks, and does nothing without an answer; with `--yes` it does it.
+/// Checks that a command shows this, asks, and does nothing without an answer, and that it acts with `--yes`.
 #[track_caller]
 fn asks(server: &Responder, line: &str, shown: &str) {
     let (code, said) = run(server, line);
@@ -49,7 +49,7 @@ fn for_whom_a_range_was_kept_and_the_notes_in_a_wider_one_are_not_replaced_unsee
         kept("10.0.0.70-10.0.0.70", "a", "rack"), {"range": "10.0.0.71-10.0.0.79", "note": "rack"}]});
     let shown = "this is replaced:\n  - the note of 10.0.0.70: printer\n";
     asks(&server(before.clone(), wider), "reserved add lan 10.0.0.60-10.0.0.79 --note rack", shown);
-    // The note of exactly this range is what is meant; and what is as it was needs no question.
+    // A new note for exactly this range is intended, and what stays as it was needs no question.
     let renamed = json!({"reserved": [kept("10.0.0.70-10.0.0.70", "a", "new")]});
     assert_eq!(run(&server(before.clone(), renamed), "reserved add lan 10.0.0.70 --for-owner a --note new").0, Some(0));
     let beside = server(before.clone(), before);
@@ -57,14 +57,14 @@ fn for_whom_a_range_was_kept_and_the_notes_in_a_wider_one_are_not_replaced_unsee
     assert_eq!(beside.methods(), ["network.get", "reserved.add"]);
 }
 
-/// Who was told that he has an address may use it still.
+/// An owner who was told that he has an address may still use it.
 #[test]
 fn late_claims_that_nobody_named_are_not_given_up_unseen() {
     let holds = |owner: &str| json!({"scope": "default", "owner": owner, "slot": "0", "address": "10.0.0.5"});
     let accepted = json!({"accepted": [
         {"network": "lan", "address": "10.0.0.5", "late": holds("web/0"), "present": holds("db/17")}]});
-    let shown = "all these late claims are given up, also those that nobody has looked at; whoever was told of one may use the \
-                 address:\n  - 10.0.0.5 of `web/0` (scope `default`, slot `0`); `db/17` (scope `default`, slot `0`) has it now\n";
+    let shown = "all these late claims are given up, including those that nobody has looked at; whoever was granted one may be \
+     using the address:\n  - 10.0.0.5 of `web/0` (scope `default`, slot `0`); `db/17` (scope `default`, slot `0`) has it now\n";
     let all = server(json!({}), accepted.clone());
     asks(&all, "cluster accept lan", shown);
     assert!(run(&all, "cluster accept lan --yes").1.ends_with("gave up 1 late claim; what is present stays\n"));
@@ -83,7 +83,7 @@ fn a_pool_is_not_cut_unasked_whichever_command_cuts_it() {
                  \x20 - 10.0.0.128-10.0.0.255 of pool 10.0.0.0-10.0.0.255 `web` (3 reservations)\n";
     asks(&before(), "pool modify lan web --range 10.0.0.10-10.0.0.127", shown);
     asks(&before(), "pool modify lan 10.0.0.0/24 --range 10.0.0.10-10.0.0.127", shown);
-    // Also the pool that spans the subnet, which shrinks with it.
+    // This includes the pool that spans the subnet, and shrinks with it.
     let whole = server(pools("10.0.0.0-10.0.0.255"), after("10.0.0.0-10.0.0.127"));
     let shown =
         "the subnet's pools lose what lies outside:\n  - cut pool 10.0.0.0-10.0.0.255 `web` to 10.0.0.0-10.0.0.127\n";

@@ -1,4 +1,4 @@
-//! Lists of several pages, while networks and subnets come, go and move: then the server refuses to go on with one.
+//! Lists of several pages, while networks and subnets come, go and move, so that the server refuses to continue a list.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::commands::{allod, lan, text};
 use crate::responder::{Responder, refusal};
 
-/// What the server says of a page that it cannot find any more.
+/// The server's refusal to continue a list that it no longer knows.
 fn forgotten() -> Value {
     refusal(
         ErrorKind::InvalidArgument,
@@ -17,7 +17,7 @@ fn forgotten() -> Value {
     )
 }
 
-/// Pages of which the second is refused so many times.
+/// Answers lists of two pages; refuses the second page this many times.
 fn refusing(times: usize) -> Responder {
     let refused = AtomicUsize::new(0);
     Responder::start(move |method, params| {
@@ -77,7 +77,7 @@ fn where_a_list_goes_on_by_the_word_of_who_asks_it_is_not_begun_again() {
     assert_eq!(server.asked().len(), 1);
 }
 
-/// What was written is written: it lacks its last line, without which no import takes it.
+/// A mistyped realm must not end in an export that is complete and empty.
 #[test]
 fn an_export_of_a_realm_without_networks_fails_and_writes_nothing() {
     let server = Responder::start(|method, _| match method {
@@ -100,11 +100,12 @@ fn an_export_of_a_realm_without_networks_fails_and_writes_nothing() {
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
     let said = text(&output.stderr);
     assert!(said.contains("are deleted") && said.contains("`allod network restore ID`"), "{said}");
-    // A register may be empty as a whole.
+    // A whole register may be empty.
     let output = allod(&server.address, &["export"]);
     assert_eq!((output.status.code(), text(&output.stdout).lines().count()), (Some(0), 2));
 }
 
+/// What was written stays written, but it lacks its last line, without which no import accepts it.
 #[test]
 fn an_export_that_is_cut_off_says_so_and_has_no_end() {
     let refused = AtomicUsize::new(0);

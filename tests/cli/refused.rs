@@ -1,4 +1,4 @@
-//! What is refused, and in which words: command lines and files that cannot be meant, and what the server says no to.
+//! What is refused, and in which words: command lines and files that cannot be meant, and refusals of the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use crate::commands::{allod, lan, text};
 use crate::responder::{Responder, refusal};
 use crate::write;
 
-/// What the server says no to, as it is printed.
+/// A refusal of the server, as it is printed.
 fn refused(method: &str, params: Value, kind: ErrorKind, message: &str, facts: Value) -> String {
     let error = RpcError::from_value(&refusal(kind, message, facts));
     Failure::of_method(method, &params, &ClientError::Rpc(error)).text()
@@ -46,11 +46,11 @@ fn a_value_that_cannot_be_meant_is_refused_before_anything_is_asked() {
         ("plan --reservations many", "is a number as 1000000, 1M or 1e6"),
         ("plan --reservations 1M --history-bytes much", "is a number of bytes as 5368709120, 5GiB or 5GB"),
         ("ip release lan 10.0.0.5", "<--owner <OWNER>|--if-generation <GENERATION>|--force>"),
-        ("export --format env", "an export is no list of variables"),
+        ("export --format env", "an export is not a list of variables"),
         ("history --from 1h --to 2h", "it would end, at 2026-03-01T10:00:00.000Z, before it begins"),
         ("history --at 2026-03-01T12:00:01Z", "2026-03-01T12:00:01.000Z is to come"),
-        ("serve --store memory --listen bogus", "must be an address and a port, as 127.0.0.1:7400"),
-        ("serve --store memory --http localhost:7401", "must be an address and a port, as 127.0.0.1:7400"),
+        ("serve --store memory --listen bogus", "must be an address and a port, for example 127.0.0.1:7400"),
+        ("serve --store memory --http localhost:7401", "must be an address and a port, for example 127.0.0.1:7400"),
         ("migrate redis:/127.0.0.1:6379/0 d", "`redis:/127.0.0.1:6379/0` reads as the address of a server"),
         ("migrate d 127.0.0.1:6379", "`127.0.0.1:6379` reads as the address of a server"),
         ("migrate localhost:6379/0 d --dry-run", "`localhost:6379/0` reads as the address of a server"),
@@ -72,7 +72,7 @@ fn what_is_no_server_and_what_is_no_copy_is_said_to_be_none() {
     let output = allod("127.0.0.1:9", &["restore", &file, "--data", &data]);
     let words = text(&output.stderr);
     assert!(output.status.code() == Some(1) && words.contains(&format!("`allod import {file}`")), "{words}");
-    // No process has a higher number than 2^22.
+    // No process has a number above 2^22.
     let output = allod("127.0.0.1:9", &["reload", "99999999"]);
     let words = text(&output.stderr);
     assert!(output.status.code() == Some(1) && words.contains("there is no such process"), "{words}");
@@ -90,11 +90,11 @@ fn a_file_that_is_not_there_is_not_to_be_corrected() {
         let output = allod(&server.address, &line.split_whitespace().collect::<Vec<_>>());
         let words = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{line}: {words}");
-        assert!(words.contains("No such file") && words.contains("hint: name a file that is there"), "{line}: {words}");
+        assert!(words.contains("No such file") && words.contains("hint: name a file that exists"), "{line}: {words}");
     }
 }
 
-/// A deployment without wishes makes all that it holds obsolete.
+/// A deployment without instances makes everything that it holds obsolete.
 #[test]
 fn a_deployment_that_wishes_nothing_must_say_so() {
     let server = Responder::start(|_, _| Ok(json!({"plan": 1, "instances": [], "obsolete": []})));
@@ -124,7 +124,7 @@ fn what_else_is_in_use_than_the_address_is_named_with_the_address_that_has_it() 
         assert!(said.contains(&format!("{sentence}: 10.0.0.64, which `x` holds\n")), "{said}");
         assert!(said.contains("`allod ip list --mac 02:00:00:00:00:01`") && !said.contains("held by"), "{said}");
     }
-    // Of a gateway that is held the command names the subnet only.
+    // If a gateway is held, the command names only the subnet, so the message must name the address.
     let sentence = "10.0.0.64 of network `lan` is held by `x`; ask for another address, or have it released";
     let gateway = json!({"network": "lan", "subnet": "10.0.0.0/24", "set": {"gateway": "10.0.0.64"}});
     let said = refused("subnet.modify", gateway, ErrorKind::AlreadyInUse, sentence, facts());
@@ -178,7 +178,7 @@ fn a_hint_is_about_what_was_typed() {
     let server = Responder::start(|_, _| Err(refusal(ErrorKind::InvalidArgument, "`address` is \"foo\"", json!({}))));
     let output = allod(&server.address, &["who", "foo"]);
     assert!(text(&output.stderr).contains("`allod who --help`"), "{}", text(&output.stderr));
-    // Whoever finds it, a wrong argument is a wrong command line; in a file it is none.
+    // A wrong argument is a wrong command line, whoever finds it; a wrong value in a file is not.
     for typed in ["who foo", "ip allocate lan --owner a --family 5", "network map lan", "call ip.get address=foo"] {
         let output = allod(&server.address, &typed.split(' ').collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(64), "{typed}");
@@ -226,7 +226,7 @@ fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_ag
     for lost_at in ["network.create", "ip.claim"] {
         let server = Responder::start(move |method, params| match method {
             "network.list" => Ok(json!({"networks": []})),
-            // The thread of the connection ends, and with it the connection.
+            // The panic ends the thread of the connection, and with it the connection.
             _ => {
                 assert!(method != lost_at || params["dry_run"] == true, "the server stops");
                 Ok(json!({}))
@@ -245,7 +245,7 @@ fn an_import_that_breaks_off_says_how_far_it_came_and_goes_on_when_it_is_said_ag
     }
 }
 
-/// Somebody may be given meanwhile what the file has. What was made open for the import is closed all the same.
+/// Somebody may meanwhile be granted what the file has. A network that was opened for the import is closed all the same.
 #[test]
 fn an_import_of_which_a_claim_is_refused_after_all_leaves_no_network_open() {
     let directory = tempfile::tempdir().unwrap();
@@ -311,7 +311,7 @@ fn full(next_free_at: serde_json::Value) -> serde_json::Value {
     refusal(ErrorKind::NotEnoughCapacity, "it is full", json!({"network": "lan", "next_free_at": next_free_at}))
 }
 
-/// The last line of what a command says, which is all of it where nothing was said before.
+/// The last line that a command says, which is the only one if nothing was said before.
 fn error_of(output: &std::process::Output) -> Value {
     let said = text(&output.stderr);
     serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -335,7 +335,7 @@ fn a_program_that_asks_for_json_is_refused_in_json_as_the_server_did() {
         let said = text(&allod(&server.address, &[&claim[..], &[format]].concat()).stderr);
         assert!(said.starts_with("allod: cannot claim `10.0.0.7`"), "{format}: {said}");
     }
-    // What the server says of an argument is a wrong command line as before.
+    // If the server refuses an argument, the exit code is that of a wrong command line here, too.
     let wrong = refusal(ErrorKind::InvalidArgument, "`cidr` has host bits", json!({"field": "cidr"}));
     let answer = wrong.clone();
     let server = Responder::start(move |_, _| Err(answer.clone()));
@@ -343,7 +343,7 @@ fn a_program_that_asks_for_json_is_refused_in_json_as_the_server_did() {
     assert_eq!((output.status.code(), &error_of(&output)["error"]), (Some(64), &wrong));
 }
 
-/// As `allod-load` has it.
+/// `allod-load` accepts the same words.
 #[test]
 fn json_is_asked_for_by_either_word() {
     let server = Responder::start(|_, _| Ok(json!({"reservations": [], "count": 7})));

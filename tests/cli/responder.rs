@@ -1,4 +1,4 @@
-//! A server of canned answers: what is asked is noted, what is answered is looked up by method.
+//! A server with canned answers: it records the requests, and looks up the answers by method.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ pub type Answers = Box<dyn Fn(&str, &Value) -> Result<Value, Value> + Send + Syn
 
 /// A listener on a free port. Its threads end with the test's process.
 pub struct Responder {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: String,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
 }
@@ -32,17 +32,17 @@ impl Responder {
         Self { address, asked }
     }
 
-    /// What was asked, in order.
+    /// The requests so far, in order.
     pub fn asked(&self) -> Vec<(String, Value)> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Forgets what was asked.
+    /// Forgets the requests so far.
     pub fn forget(&self) {
         self.asked.lock().unwrap().clear();
     }
 
-    /// The methods that were asked, in order.
+    /// The methods of the requests so far, in order.
     pub fn methods(&self) -> Vec<String> {
         self.asked().into_iter().map(|(method, _)| method).collect()
     }

@@ -1,4 +1,4 @@
-//! What is said on stderr about an answer, and about what a dry run would take.
+//! What is said on stderr about an answer, and about what a dry run would remove.
 
 use serde_json::json;
 
@@ -109,7 +109,7 @@ fn a_network_that_is_deleted_is_not_shown_as_any_other() {
     assert_eq!(server.methods(), ["network.get"]);
 }
 
-/// A network with what can go.
+/// A network with everything that a command can remove.
 fn furnished() -> serde_json::Value {
     let mut network = lan();
     network["subnets"] = json!([
@@ -152,7 +152,7 @@ fn what_takes_away_shows_what_goes_before_the_question_and_in_a_dry_run() {
     crate::golden("goes.txt", &shown_by_all);
 }
 
-/// A repeat is answered with what is there: what else it says is not recorded, and must not be lost without a word.
+/// A repeat is answered with what is there. What else the command line says is not recorded, and must not be ignored in silence.
 #[test]
 fn what_a_repeat_did_not_change_is_said_with_what_changes_it() {
     let held = |created: bool| {
@@ -183,7 +183,7 @@ fn what_a_repeat_did_not_change_is_said_with_what_changes_it() {
             "10.0.0.5 was held before: a repeat leaves its \
              release_with_claimant as it is; it is said when an address is taken, and not changed\n",
         ),
-        // The same in another spelling, what one shall be made for that is there, and what is new.
+        // The same values in another spelling, an automatic MAC where there is one, and a new reservation.
         ("ip allocate lan --owner web/0 --note old --mac 52-54-00-12-34-56", ""),
         ("ip allocate lan --owner web/0 --mac auto", ""),
         ("ip allocate lan --owner new --note other", ""),

@@ -1,4 +1,4 @@
-//! How a plan of a deployment ends: what is asked, and what is said of what moved.
+//! How a plan of a deployment ends: what the server is asked, and what is said about the addresses that moved.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ fn held(address: &str, generation: u64) -> Value {
         "created_at": format!("2026-03-01T09:0{generation}:00.000Z")})
 }
 
-/// Shows one deployment until the plan is committed or reverted, and another one after that.
+/// Shows one state of the deployment until the plan is committed or reverted, and another one after that.
 fn server(before: Value, after: Value, released: Value) -> Responder {
     let ended = AtomicBool::new(false);
     Responder::start(move |method, params| match method {
@@ -44,8 +44,8 @@ fn what_a_commit_hands_over_is_told_though_nothing_is_released() {
         (Some(0), "this moved:\nADDRESS     NETWORK  WHAT\n10.20.0.10  lan      a → b\n")
     );
     assert_eq!(server.asked()[1].1, json!({"deployment": "cy", "plan": 7}));
-    // Said only where it is so.
-    assert_eq!(run(&server, "deployment commit cy --plan 7").1, "nothing was to be let go\n");
+    // This is said only if it is so.
+    assert_eq!(run(&server, "deployment commit cy --plan 7").1, "nothing was to be released\n");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_revert_says_what_comes_back_before_it_is_confirmed_and_after_it_is_done() {
     let rows = |last: &str| format!("ADDRESS     NETWORK  WHAT\n{last}");
     let would = "this would come back:\n".to_owned()
         + &rows("10.20.0.12  lan      current again for c\n10.20.0.10  lan      c → a\n")
-        + "so it undoes what an earlier commit of a part of the plan has done for those instances\n";
+        + "so it undoes what an earlier partial commit of the plan did for those instances\n";
     let server = server(before, after, json!([]));
     assert_eq!(
         run(&server, "deployment revert cy --plan 7 --dry-run").1,
@@ -120,7 +120,7 @@ fn a_plan_shows_which_reserved_range_what_it_keeps_lies_in_and_for_whom_that_is(
 fn an_instance_that_holds_nothing_is_named_as_it_is_easily_misspelt() {
     let of = |id: &str| json!({"instances": [{"id": id, "reservations": [held("10.20.0.10", 1)], "obsolete": []}]});
     let server = server(of("a"), of("b"), json!([]));
-    // Either before or after is enough: a promise that is kept gives an instance its first address.
+    // An instance that holds something before or after is known: a promise that is kept gives an instance its first address.
     let (code, said) = run(&server, "deployment commit cy --plan 7 --instance a --instance b --instance typo");
     assert_eq!(code, Some(0));
     assert!(said.starts_with("deployment `cy` has no instance `typo` that holds anything\nthis moved:\n"), "{said}");
@@ -164,7 +164,7 @@ fn flags_become_members_of_what_ends_a_plan() {
     }
 }
 
-/// That the server is lost after this.
+/// A refusal after which the server counts as lost.
 fn lost() -> Value {
     refusal(ErrorKind::Unavailable, "the store does not answer", json!({"applied": "unknown", "retry_after_ms": 50}))
 }
@@ -183,11 +183,11 @@ fn a_commit_that_was_answered_is_done_although_nobody_sees_what_moved() {
     let output = allod(&server.address, &["deployment", "commit", "cy", "--plan", "7", "--timeout", "1s"]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout).lines().count()), (Some(0), 2), "{said}");
-    assert!(said.starts_with("it is done; what moved is not known, as it could not be looked at"), "{said}");
+    assert!(said.starts_with("it is done; what moved is not known, because it could not be looked up"), "{said}");
     assert!(said.ends_with("`allod deployment get cy` shows what is held now\nreleased 1 reservation\n"), "{said}");
 }
 
-/// Before it, or after it: nobody has seen what there was to be let go.
+/// If the server fails before the commit, or after it, nobody has seen what there was to release.
 #[test]
 fn a_commit_of_which_the_server_shows_nothing_is_not_said_to_have_let_nothing_go() {
     for refuses_before in [false, true] {
@@ -204,9 +204,9 @@ fn a_commit_of_which_the_server_shows_nothing_is_not_said_to_have_let_nothing_go
         });
         let (code, said) = run(&server, "deployment commit cy --plan 7");
         let begins =
-            "it is done; what moved is not known, as it could not be looked at: a bug; `allod deployment get cy`";
+            "it is done; what moved is not known, because it could not be looked up: a bug; `allod deployment get cy`";
         assert!(code == Some(0) && said.starts_with(begins), "{said}");
-        assert!(!said.contains("nothing was to be let go"), "{said}");
+        assert!(!said.contains("nothing was to be released"), "{said}");
     }
 }
 
@@ -220,5 +220,5 @@ fn what_a_revert_brings_back_is_not_passed_over_where_the_history_does_not_tell(
         _ => Ok(json!({"released": []})),
     });
     let (code, said) = run(&server, "deployment revert cy --plan 7 --dry-run");
-    assert!(code == Some(0) && said.contains("is not all shown, as the history does not tell: a bug\n"), "{said}");
+    assert!(code == Some(0) && said.contains("because history does not have it: a bug\n"), "{said}");
 }

@@ -1,5 +1,5 @@
-//! The program on a terminal: questions, colours, lines that fit, bars. `script` gives it a terminal of its own, whose keys are
-//! our pipe.
+//! The program on a terminal: questions, colours, lines that fit, bars. `script` gives it a terminal of its own, whose
+//! keyboard is our pipe.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -16,9 +16,9 @@ use crate::write;
 struct Terminal<'a> {
     server: &'a Responder,
     columns: u16,
-    /// Set in the environment.
+    /// A variable to set in the environment.
     set: Option<(&'a str, &'a str)>,
-    /// Typed once something was asked, or this was said.
+    /// What is typed once `asked` was printed.
     answer: &'a str,
     asked: &'a str,
 }
@@ -28,7 +28,7 @@ impl<'a> Terminal<'a> {
         Self { server, columns: 80, set: None, answer: "", asked: "[y/N]" }
     }
 
-    /// All that the screen got, escapes included, and the exit code.
+    /// Everything that the screen got, escapes included, and the exit code.
     fn run(&self, line: &str) -> (String, i32) {
         let directory = tempfile::tempdir().unwrap();
         let program = env!("CARGO_BIN_EXE_allod");
@@ -37,7 +37,7 @@ impl<'a> Terminal<'a> {
         let mut command = Command::new("script");
         command.args(["-qfec", "sh ./run", "/dev/null"]).current_dir(directory.path());
         command.env("ALLOD_SERVER", &self.server.address).env("TERM", "xterm");
-        // With `CI` set a dumb terminal counts as one with colours.
+        // With `CI` set, a dumb terminal would count as one with colours.
         for of_caller in ["NO_COLOR", "CI", "CLICOLOR", "CLICOLOR_FORCE"] {
             command.env_remove(of_caller);
         }
@@ -70,12 +70,12 @@ fn what_try_says_to_type_next_is_one_line_however_long_it_is() {
     assert!(curl.len() > 80 && curl.ends_with("}'"), "{curl}");
 }
 
-/// What is left of it without colours.
+/// The text without colours.
 fn plain(seen: &str) -> String {
     anstream::adapter::strip_str(seen).to_string()
 }
 
-/// The lines that are wider than the terminal, but for those with a command in them: that is copied whole.
+/// The lines that are wider than the terminal, except those that contain a command, which is to be copied whole.
 fn too_wide(seen: &str, columns: usize) -> Vec<String> {
     let lines = plain(seen);
     lines.lines().filter(|line| line.chars().count() > columns && !line.contains('`')).map(str::to_owned).collect()
@@ -97,11 +97,11 @@ fn a_question_is_answered_at_the_terminal_and_only_yes_is_yes() {
         assert_eq!((code, deleted()), (i32::from(!is_yes), is_yes), "{answer:?}: {seen}");
         let (shown, after) = seen.split_once("really delete network `lan`? [y/N] ").unwrap();
         assert!(plain(shown).contains("what goes: network `lan` with 1 subnet, 1 pool\n"), "{shown}");
-        let said = if is_yes { "deleted" } else { "nothing was changed, as the answer was not yes" };
+        let said = if is_yes { "deleted" } else { "nothing was changed, because the answer was not yes" };
         let words: Vec<&str> = after.split_whitespace().collect();
         assert!(words.join(" ").contains(said), "{answer:?}: {after}");
     }
-    // Who has answered already is not asked.
+    // Somebody who has answered already is not asked.
     let (seen, code) = Terminal::of(&server).run("network delete lan --yes");
     assert!(code == 0 && !seen.contains("[y/N]"), "{seen}");
 }
@@ -128,10 +128,10 @@ fn headings_and_errors_are_coloured_on_a_terminal_unless_no_color_is_set() {
     }
 }
 
-/// So many columns the numbers of [`wide_usage`] take, which are never cut.
+/// The columns that the numbers of [`wide_usage`] take; these are never cut.
 const COUNTS_COLUMNS: usize = 76;
 
-/// Counts of a network whose ranges are as long as they get.
+/// The counts of a network whose ranges are as long as they can get.
 fn wide_usage() -> Value {
     let counts = json!({"size": "268435456", "held": "1000", "reserved": "3", "cooling": "0", "declined": "0",
         "free": "268434453"});
@@ -180,7 +180,7 @@ fn lines_fit_the_terminal_and_neither_commands_nor_numbers_are_cut() {
         assert_eq!(too_wide(&failure, usize::from(columns)), Vec::<String>::new(), "{columns}: {failure}");
         assert!(plain(&failure).contains("\n  "), "it goes on, set in: {failure}");
     }
-    // Into a pipe a sentence goes in one piece.
+    // Into a pipe a sentence is written as one line.
     let output = crate::commands::allod(&server.address, &["ip", "get", "10.0.0.5", "--network", &name]);
     assert_eq!(crate::commands::text(&output.stderr).lines().count(), 3);
 }
@@ -189,7 +189,7 @@ fn lines_fit_the_terminal_and_neither_commands_nor_numbers_are_cut() {
 fn long_work_shows_a_bar_on_a_terminal_and_takes_it_away() {
     let held = json!({"network": "lan", "network_id": lan()["id"], "address": "10.0.0.5", "owner": "web/0"});
     let server = Responder::start(move |method, params| {
-        // Long enough for a bar to be worth it.
+        // Slow enough for a bar to appear.
         let slow = matches!(method, "ip.claim") || (method == "ip.list" && params["count_only"] != true);
         std::thread::sleep(Duration::from_millis(if slow { 150 } else { 0 }));
         let page = params["after"].as_str().map_or(0, |after| after.parse::<u32>().unwrap());
@@ -207,7 +207,7 @@ fn long_work_shows_a_bar_on_a_terminal_and_takes_it_away() {
     let export = format!("export >{}", file.display());
     let (seen, code) = Terminal::of(&server).run(&export);
     assert!(code == 0 && seen.contains("exporting ") && seen.contains("/8 ("), "{seen:?}");
-    // What is left is what a pipe would get; the bar was wiped.
+    // What remains is what a pipe would get; the bar was wiped.
     let last = seen.rsplit('\x1b').next().unwrap();
     assert!(last.ends_with("1 network, 8 reservations\n") && !last.contains("exporting"), "{seen:?}");
 

@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Runs it until it has drawn the map, stops it in order, and answers the lines of stdout.
+/// Runs `allod try` until it has drawn the map, stops it in order, and returns the lines of stdout.
 fn run(data: &Path, listen: &str) -> Vec<String> {
     run_and(data, listen, |_| {}).0
 }
 
-/// The same, and what was done at its address before it was stopped; answers the lines of stdout and of stderr.
+/// Like [`run`], but does something at its address before it is stopped; returns the lines of stdout and of stderr.
 fn run_and(data: &Path, listen: &str, act: impl FnOnce(&str)) -> (Vec<String>, Vec<String>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
         .args(["try", "--listen", listen, "--http", "127.0.0.1:0", "--data"])
@@ -28,7 +28,7 @@ fn run_and(data: &Path, listen: &str, act: impl FnOnce(&str)) -> (Vec<String>, V
     act(at.unwrap_or_else(|| panic!("{before:#?}")));
     let stopped = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(stopped.success());
-    // Read to its end, so that the process is not stopped by a full pipe.
+    // Reads to the end, so that the process does not block on a full pipe.
     said.for_each(drop);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -52,7 +52,7 @@ fn try_shows_the_same_addresses_again_and_after_a_restart_on_another_port() {
     assert_eq!(addresses[..2], addresses[2..]);
     assert_eq!((&answered[0]["created"], &answered[2]["created"]), (&Value::Bool(true), &Value::Bool(false)));
     assert!(first.iter().any(|line| line.trim_start().starts_with("10.0.0.64 X")), "{first:#?}");
-    // Somebody sits on the port, and the register is the one of before.
+    // Another program has the port, and the register is the earlier one.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let again = answers(&run(&data, &taken.local_addr().unwrap().to_string()));
     assert_eq!(again[0]["address"], answered[0]["address"]);
@@ -76,5 +76,5 @@ fn try_leaves_the_network_as_it_was_changed_since() {
         let shown = allod(server, &["network", "get", "lan"]);
         assert!(shown.contains("mine now"), "{shown}");
     });
-    assert!(said.iter().any(|line| line.contains("it stays as it was changed")), "{said:#?}");
+    assert!(said.iter().any(|line| line.contains("it is left as it is")), "{said:#?}");
 }

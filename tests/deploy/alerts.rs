@@ -1,10 +1,13 @@
-//! The alert rules: taken by promtool, each with a story that makes it fire, over metrics that exist, and told what to do.
+//! The alert rules: promtool accepts them, each has a story that makes it fire, their metrics exist, and the page says what
+//! to do.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
 
+use crate::dashboards::queries;
+use crate::server::{Starting, http_get};
 use crate::tools::{needs, ok, read, yaml};
 
 const RULES: &str = "deploy/prometheus/rules/allod.yml";
@@ -41,7 +44,8 @@ fn every_alert_has_a_story_in_which_it_fires() {
     assert!(missing.is_empty(), "{missing:?} never fire in {STORIES}");
 }
 
-/// The windows of the rules are made for that: fewer scrapes are in them where somebody copies another interval.
+/// The windows of the rules are made for this interval: with a longer one, copied from the page, they would contain fewer
+/// scrapes.
 #[test]
 fn who_follows_the_page_scrapes_as_often_as_the_rules_want() {
     let page = read("deploy/README.md");
@@ -54,7 +58,7 @@ fn who_follows_the_page_scrapes_as_often_as_the_rules_want() {
     }
 }
 
-/// Words of a text that begin as metrics do; what a histogram adds to its name is left out.
+/// The words of a text that look like metrics, without what a histogram adds to its name.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let names = words.filter(|word| word.starts_with("allod_"));
@@ -72,4 +76,48 @@ fn alerts_are_over_metrics_that_exist_and_the_page_says_what_to_do() {
         }
         assert!(page.contains(&format!("`{alert}`")), "deploy/README.md says nothing of {alert}");
     }
+}
+
+/// A metric, and each of its labels that is compared, with the values.
+type Asked<'a> = (&'a str, Vec<(&'a str, Vec<&'a str>)>);
+
+/// The series whose rise an expression asks for.
+fn rising(expression: &str) -> Vec<Asked<'_>> {
+    let asked = ["rate(", "increase("].into_iter().flat_map(|function| expression.split(function).skip(1));
+    asked.map(|rest| series(rest.split('[').next().unwrap())).collect()
+}
+
+/// Reads `METRIC` or `METRIC{LABEL="VALUE",LABEL=~"VALUE|VALUE"}`.
+fn series(text: &str) -> Asked<'_> {
+    let (metric, labels) = text.split_once('{').unwrap_or((text, ""));
+    let compared = labels.split("\",").filter_map(|label| label.split_once("=~\"").or(label.split_once("=\"")));
+    (metric, compared.map(|(label, of)| (label, of.trim_end_matches(['"', '}']).split('|').collect())).collect())
+}
+
+/// A row that appears only with its first count shows no rise: nobody would hear of one failure, or of a first burst of them.
+#[test]
+fn what_is_asked_for_its_rise_is_told_before_it_rises() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Starting::with_store(&directory.path().join("data"), "embedded").ready();
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    let told = http_get(server.http, "/metrics");
+    let expressions = alerts().into_iter().chain(queries());
+    let mut count = 0;
+    for (of, expression) in expressions {
+        for (metric, labels) in rising(&expression) {
+            count += 1;
+            let rows: Vec<&str> = told.lines().filter(|row| row.split(['{', ' ']).next() == Some(metric)).collect();
+            assert!(!rows.is_empty(), "{of}: there is no row of {metric}");
+            for (label, values) in labels {
+                // Left out: patterns that match every value, and counts of what one network lacks, because such a request is
+                // repeated.
+                let is_some = |value: &&str| !value.ends_with(".*") && !["lan", "no_pool_fits"].contains(value);
+                for value in values.into_iter().filter(is_some) {
+                    let is_told = rows.iter().any(|row| row.contains(&format!("{label}=\"{value}\"")));
+                    assert!(is_told, "{of}: of {metric} there is no row with {label} {value}: {rows:#?}");
+                }
+            }
+        }
+    }
+    assert!(count > 20, "{count}");
 }

@@ -1,13 +1,13 @@
-//! Alerts by their real causes: real servers, Redis and Prometheus, in which what an alert is about happens. Each fires, what
-//! `deploy/README.md` says to do is done as it stands there, and it stops.
+//! Alerts by their real causes: in each story what an alert is about happens to real servers, Redis and Prometheus. The
+//! alert fires, the instructions of `deploy/README.md` are followed as they stand, and the alert stops.
 //!
-//! `scene` has Prometheus with the shipped rules, `runbook` reads the page and does what it says; `capacity`, `store`,
-//! `nodes` and `failover` are the stories. All of them run at once, and wait most of the time: an hour of a rule is half a
-//! minute here, but a lease of a node is what it is.
+//! `scene` has Prometheus with the shipped rules; `runbook` reads the page and does what it says; `capacity`, `store`,
+//! `nodes` and `failover` are the stories. All of them run at once, and wait most of the time: an hour of a rule takes half
+//! a minute here, but the lease of a node lasts as long as ever.
 //!
 //! | story | what happens | what fires |
 //! | --- | --- | --- |
-//! | `capacity` | networks fill, an address is declined, hundreds wait, clients come without end, a deploy dies | `AllodNetworkNearlyFull`, `AllodNetworkFullSoon`, `AllodNetworkRefuses`, `AllodAddressDeclined`, `AllodOverloaded`, `AllodTurnsAway`, `AllodDeployUncommitted` |
+//! | `capacity` | networks fill, an address is declined, hundreds wait, clients come without end, a deploy dies | `AllodNetworkNearlyFull`, `AllodNetworkFullSoon`, `AllodNetworkRefuses`, `AllodNetworkHasNoPool`, `AllodAddressDeclined`, `AllodOverloaded`, `AllodTurnsAway`, `AllodDeployUncommitted` |
 //! | `store` | a replica is killed, Redis is far away, keeps no file, its memory is full; it goes back; a second register is scraped; somebody deletes records | `AllodReplicaMissing`, `AllodSlow`, `AllodStoreForgets`, `AllodStoreNotReady`, `AllodCommitsFail`, `AllodStoreHealed`, `AllodOwnedTwice`, `AllodNetworkStopped`, `AllodUnreadable` |
 //! | `nodes` | a node is killed, Redis is stopped, nodes stand still, one ends again and again | `AllodDown`, `AllodNobodyServes`, `AllodTakenAgainAndAgain`, `AllodRestarts` |
 //! | `failover` | a failover loses what was acknowledged, and others are given it | `AllodLateBatches`, `AllodConflict` |
@@ -24,11 +24,11 @@ use std::collections::BTreeSet;
 use crate::alerts::alerts;
 use crate::tools::needs;
 
-/// What one after the other provokes, and ends.
+/// A story, which provokes some alerts one after the other, and ends each.
 struct Story {
     name: &'static str,
     alerts: &'static [&'static str],
-    /// Answers what fired and stopped.
+    /// Returns the alerts that fired and stopped.
     run: fn() -> BTreeSet<&'static str>,
 }
 
@@ -39,6 +39,7 @@ const STORIES: [Story; 6] = [
             "AllodNetworkNearlyFull",
             "AllodNetworkFullSoon",
             "AllodNetworkRefuses",
+            "AllodNetworkHasNoPool",
             "AllodAddressDeclined",
             "AllodOverloaded",
             "AllodTurnsAway",
@@ -89,8 +90,8 @@ fn every_alert_is_provoked_by_its_cause_or_it_is_said_why_not() {
     assert_eq!(told.into_iter().map(str::to_owned).collect::<BTreeSet<String>>(), known);
 }
 
-/// One test, because stories wait for most of their time: side by side they take as long as the longest. `ALLOD_STORY=nodes`
-/// has only those run whose name begins so.
+/// One test for all stories, because they mostly wait: side by side they take as long as the longest one.
+/// `ALLOD_STORY=nodes` runs only those whose name begins so.
 #[test]
 fn alerts_fire_by_their_causes_and_stop_when_the_runbook_was_followed() {
     needs!(["prometheus", "redis-server", "redis-cli", "curl", "cc"]);

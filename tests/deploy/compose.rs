@@ -1,4 +1,5 @@
-//! The compose set-up: its file as docker-compose sees it, what it mounts, and all of it running but for the engine.
+//! The compose set-up: its file as docker-compose sees it, what it mounts, and everything in it running, without a container
+//! engine.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -50,7 +51,7 @@ fn nothing_is_published_beyond_the_loopback_and_what_is_mounted_is_there() {
             assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
         }
     }
-    // Grafana finds the dashboards where they are mounted, and Prometheus by the name it has here.
+    // Grafana finds the dashboards where they are mounted, and Prometheus by the name that it has here.
     let provider = &yaml(&read("deploy/grafana/provisioning/dashboards/allod.yaml"))[0]["providers"][0];
     let path = provider["options"]["path"].as_str().unwrap();
     let mounts = texts(&services["grafana"]["volumes"]);
@@ -79,11 +80,11 @@ fn commands() -> String {
                 ("999", [texts(&service["entrypoint"]), texts(&service["command"])].concat().join(" "))
             }
             "prometheus" => ("65534", format!("/usr/bin/prometheus {}", texts(&service["command"]).join(" "))),
-            // There is none to run here.
+            // There is no Grafana to run here.
             "grafana" => continue,
             other => panic!("what is {other}?"),
         };
-        // A container mounts its volume where the story mounts /data.
+        // A container mounts its volume in another place than the story, which uses /data.
         let program = program.replace("/var/lib/allod", "/data").replace("=/prometheus", "=/data");
         writeln!(text, "start {name} {user} env{environment} {program}").unwrap();
     }

@@ -1,12 +1,12 @@
-//! The dashboards: laid out without overlap, with units, and each of their queries answered by a real Prometheus that
-//! scrapes a real server under load.
+//! The dashboards: their panels do not overlap and have units, and each of their queries is answered by a real Prometheus
+//! that scrapes a real server under load.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::prometheus::Prometheus;
 use crate::server::Starting;
@@ -24,7 +24,7 @@ fn list<'a>(of: &'a Value, member: &str) -> &'a [Value] {
     of[member].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Panels that show something.
+/// The panels that show something.
 fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     list(dashboard, "panels").iter().filter(|panel| panel["type"] != "row")
 }
@@ -39,6 +39,8 @@ fn dashboards_are_laid_out_as_grafana_wants_them() {
         let variables: BTreeSet<&str> =
             list(&dashboard["templating"], "list").iter().map(|variable| variable["name"].as_str().unwrap()).collect();
         assert!(["datasource", "job"].iter().all(|variable| variables.contains(variable)), "{name}");
+        // Other programs publish metrics of processes, too, so the variable must not match their jobs.
+        assert_eq!(all_of(dashboard, "job"), "allod.*", "{name}");
         for link in list(dashboard, "links") {
             assert!(uids.contains(link["url"].as_str().unwrap().trim_start_matches("/d/")), "{name}: {link}");
         }
@@ -61,8 +63,9 @@ fn dashboards_are_laid_out_as_grafana_wants_them() {
             for target in list(panel, "targets") {
                 assert_eq!(target["datasource"]["uid"], "${datasource}", "{name}: {title}");
                 let expression = target["expr"].as_str().unwrap();
-                // Two registers in one Prometheus are told apart: everything is of the jobs that were chosen.
-                let metrics = expression.matches("allod_").count() + expression.matches("process_").count();
+                // One Prometheus may have two registers, so every metric is restricted to the chosen jobs.
+                let metrics: usize =
+                    ["allod_", "process_", "up{"].map(|of| expression.matches(of).count()).iter().sum();
                 assert_eq!(expression.matches("{job=~\"$job\"").count(), metrics, "{name}: {title}: {expression}");
                 let used = expression.split('$').skip(1).map(|rest| {
                     rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
@@ -78,7 +81,7 @@ fn dashboards_are_laid_out_as_grafana_wants_them() {
     }
 }
 
-/// Grafana escapes what is matched only where a variable may have several values, and names may have a `.` in them.
+/// Grafana escapes a variable for a match only if it may have several values, and names may contain a `.`.
 #[test]
 fn a_variable_of_one_value_is_compared_as_it_stands() {
     for (name, dashboard) in dashboards() {
@@ -96,7 +99,7 @@ fn a_variable_of_one_value_is_compared_as_it_stands() {
     }
 }
 
-/// Labels of each `by (…)` of an expression.
+/// The labels of each `by (…)` of an expression.
 fn grouped(expression: &str) -> Vec<Vec<&str>> {
     let groups = expression.split("by (").skip(1).map(|rest| rest.split(')').next().unwrap());
     groups.map(|labels| labels.split(',').map(str::trim).collect()).collect()
@@ -116,17 +119,114 @@ fn what_is_told_of_a_network_is_told_of_its_register() {
     }
 }
 
-#[test]
-fn several_registers_have_an_owner_each_and_their_networks_together() {
-    let (_, overview) = dashboards().into_iter().find(|(name, _)| name == "overview.json").unwrap();
-    let target = |title: &str| {
-        let panel = panels(&overview).find(|panel| panel["title"] == title).unwrap();
-        list(panel, "targets")[0].clone()
+/// Every query with its dashboard, and with values for its variables.
+pub fn queries() -> Vec<(String, String)> {
+    let of = |(name, dashboard): (String, Value)| {
+        let targets: Vec<Value> = panels(&dashboard).flat_map(|panel| list(panel, "targets").to_vec()).collect();
+        targets.into_iter().map(move |target| (name.clone(), filled(&dashboard, target["expr"].as_str().unwrap())))
     };
-    let owners = target("Owners");
-    assert_eq!(owners["expr"], "sum by (job) (allod_owner{job=~\"$job\"})");
-    assert_eq!(owners["legendFormat"], "{{job}}");
-    assert_eq!(target("Networks")["expr"], "sum(max by (job) (allod_networks{job=~\"$job\"}))");
+    dashboards().into_iter().flat_map(of).collect()
+}
+
+/// The value of a variable if everything is chosen.
+fn all_of(dashboard: &Value, variable: &str) -> String {
+    let found = list(&dashboard["templating"], "list").iter().find(|one| one["name"] == variable);
+    found.and_then(|one| one["allValue"].as_str()).unwrap_or(".*").to_owned()
+}
+
+/// Fills in all registers, realms and nodes, and the network `lan`.
+fn filled(dashboard: &Value, expression: &str) -> String {
+    let query = expression.replace("$__rate_interval", "1m").replace("$network", "lan");
+    let all = |query: String, variable: &&str| query.replace(&format!("${variable}"), &all_of(dashboard, variable));
+    ["job", "realm", "instance"].iter().fold(query, all)
+}
+
+/// The panel of this title.
+fn panel(dashboard: &str, title: &str) -> Value {
+    let (_, dashboard) = dashboards().into_iter().find(|(name, _)| name == dashboard).unwrap();
+    panels(&dashboard).find(|panel| panel["title"] == title).unwrap().clone()
+}
+
+/// The first query of a panel, and its legend.
+fn query_of(dashboard: &str, title: &str) -> (String, String) {
+    let panel = panel(dashboard, title);
+    let (_, dashboard) = dashboards().into_iter().find(|(name, _)| name == dashboard).unwrap();
+    let target = &list(&panel, "targets")[0];
+    let text = |member: &str| target[member].as_str().unwrap().to_owned();
+    (filled(&dashboard, &text("expr")), text("legendFormat"))
+}
+
+/// Checks with promtool that, given these series of constant value, the first query of a panel finds these samples.
+#[track_caller]
+fn finds(series: &[(&str, u32)], (dashboard, title): (&str, &str), samples: &[(&str, u32)]) {
+    let series: Vec<_> =
+        series.iter().map(|(series, value)| json!({"series": series, "values": format!("{value}x8")})).collect();
+    let samples: Vec<_> = samples.iter().map(|(labels, value)| json!({"labels": labels, "value": value})).collect();
+    let (query, _) = query_of(dashboard, title);
+    let asked = json!([{"expr": query, "eval_time": "1m", "exp_samples": samples}]);
+    let story = json!({"tests": [{"interval": "15s", "input_series": series, "promql_expr_test": asked}]});
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), story.to_string()).unwrap();
+    ok(Command::new("promtool").args(["test", "rules"]).arg(file.path()));
+}
+
+/// When the last node of a register dies, its own metrics are gone; that it is scraped remains.
+#[test]
+fn of_several_registers_one_that_nobody_serves_or_whose_nodes_are_dead_is_shown_so() {
+    needs!(["promtool"]);
+    let series = [
+        ("up{job=\"allod-dead\",instance=\"a\"}", 0),
+        ("up{job=\"allod-east\",instance=\"b\"}", 1),
+        ("up{job=\"allod-east\",instance=\"c\"}", 0),
+        ("allod_owner{job=\"allod-east\",instance=\"b\"}", 1),
+        ("allod_store_ready{job=\"allod-east\",instance=\"b\"}", 1),
+        ("up{job=\"allod-nobody\",instance=\"d\"}", 1),
+        ("allod_owner{job=\"allod-nobody\",instance=\"d\"}", 0),
+        ("up{job=\"node-exporter\",instance=\"e\"}", 1),
+    ];
+    let shown = [("{job=\"allod-dead\"}", 0), ("{job=\"allod-east\"}", 1), ("{job=\"allod-nobody\"}", 0)];
+    for title in ["Owners", "Store takes changes"] {
+        finds(&series, ("overview.json", title), &shown);
+        assert_eq!(query_of("overview.json", title).1, "{{job}}");
+    }
+    let nodes = [
+        ("{job=\"allod-dead\",instance=\"a\"}", 0),
+        ("{job=\"allod-east\",instance=\"b\"}", 1),
+        ("{job=\"allod-east\",instance=\"c\"}", 0),
+        ("{job=\"allod-nobody\",instance=\"d\"}", 0),
+    ];
+    finds(&series, ("nodes.json", "Owner"), &nodes);
+    assert_eq!(query_of("overview.json", "Networks").0, "sum(max by (job) (allod_networks{job=~\"allod.*\"}))");
+}
+
+/// A network with no pool of a family has nothing left of it, and that is no trouble: it is not shown as one that is full.
+#[test]
+fn nothing_is_said_to_be_left_of_a_family_that_a_network_grants_nothing_of_or_in_a_network_that_nobody_serves() {
+    needs!(["promtool"]);
+    let of = |network: &str| format!("job=\"allod\",realm=\"r\",network=\"{network}\"");
+    let told = format!("allod_network_reservations{{{}}}", of("lan"));
+    let six = |metric: &str, network: &str| format!("allod_network_addresses_{metric}{{{},family=\"6\"}}", of(network));
+    let (left, size) = (six("grantable", "lan"), six("grantable_size", "lan"));
+    let (other, of_other) = (six("grantable", "other"), six("grantable_size", "other"));
+    // How much is left, of how much, and what is shown; of a size of 0 all pools are static.
+    for (count, all, shown) in [(200, 256, Some(200)), (0, 256, Some(0)), (0, 0, None)] {
+        let series = [(&*told, 3), (&*left, count), (&*size, all), (&*other, 7), (&*of_other, 7)];
+        let samples: Vec<_> = shown.map(|count| ("{}", count)).into_iter().collect();
+        finds(&series, ("network.json", "Left, IPv6"), &samples);
+        finds(&series, ("network.json", "Left, IPv4"), &[]);
+        finds(&series, ("network.json", "Largest free block, IPv4"), &[("{}", 0)]);
+    }
+    for title in ["Left, IPv4", "Left, IPv6", "Largest free block, IPv4"] {
+        finds(&[("up{job=\"allod\"}", 0)], ("network.json", title), &[]);
+    }
+    // Grafana shows what has no value in the colour of the lowest step.
+    for title in ["Left, IPv4", "Left, IPv6"] {
+        let defaults = panel("network.json", title)["fieldConfig"]["defaults"].clone();
+        let steps: Vec<_> =
+            list(&defaults["thresholds"], "steps").iter().map(|step| (&step["value"], &step["color"])).collect();
+        assert!(steps[0].0.is_null() && *steps[0].1 != "red" && steps[1] == (&json!(0), &json!("red")), "{steps:?}");
+        assert!(defaults["noValue"].is_string(), "{title}");
+    }
 }
 
 #[test]
@@ -142,7 +242,7 @@ fn every_column_of_a_table_has_a_place_and_a_name() {
                     assert!(columns["renameByName"][column].is_string(), "{title}: {column}");
                 }
             }
-            // A share that is not free but grantable is not called so, and what is coloured is there.
+            // A share of grantable addresses is not called free, and a coloured column exists.
             let names = columns["renameByName"].as_object().unwrap();
             assert!(names.values().all(|name| name != "Free"), "{title}");
             for one in list(&panel["fieldConfig"], "overrides") {
@@ -152,8 +252,8 @@ fn every_column_of_a_table_has_a_place_and_a_name() {
     }
 }
 
-/// What Grafana itself says a dashboard is: names of members and what they may be. `Plain` lets a text stand for an
-/// enumerated value, and members be left out, which have their defaults then.
+/// Grafana's own schema of a dashboard: the names of members and their types. `Plain` accepts a text for an enumerated
+/// value, and lets members be left out, which then have their defaults.
 const SCHEMA: &str = "
 import type { Dashboard } from '@grafana/schema';
 import type * as timeseries from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen';
@@ -163,7 +263,7 @@ type Plain<T> = T extends string ? `${T}` : T extends (infer U)[] ? Plain<U>[]
     : T extends object ? { [K in keyof T]?: Plain<T[K]> } : T;
 ";
 
-/// The dashboards as expressions of that type, each with the options of its panels.
+/// The dashboards as expressions of that type, and the options of their panels.
 fn typed() -> String {
     let mut text = SCHEMA.to_owned();
     for (_, dashboard) in dashboards() {
@@ -201,7 +301,7 @@ fn dashboards_fit_grafanas_own_schema() {
     let text = typed();
     let (good, said) = judged(&text);
     assert!(good, "{said}");
-    // It would say so, of the dashboard and of the options of a panel.
+    // The checker would find a mistake, both in a dashboard and in the options of a panel.
     for (member, wrong) in
         [("\"gridPos\"", "\"gridPosition\""), ("\"lineWidth\"", "\"lineWidht\""), ("\"multi\"", "\"many\"")]
     {
@@ -226,28 +326,18 @@ fn every_query_of_the_dashboards_is_answered_over_a_server_under_load() {
         "--subnet",
         "2001:db8::/120",
     ]);
-    let queries: Vec<(String, String)> = dashboards()
-        .into_iter()
-        .flat_map(|(name, dashboard)| {
-            let targets: Vec<Value> = panels(&dashboard).flat_map(|panel| list(panel, "targets").to_vec()).collect();
-            targets.into_iter().map(move |target| (name.clone(), target["expr"].as_str().unwrap().to_owned()))
-        })
-        .collect();
-    assert!(queries.len() > 30, "{}", queries.len());
-    let mut unanswered: Vec<(String, String)> = queries
-        .into_iter()
-        .map(|(name, query)| {
-            let query = query.replace("$__rate_interval", "1m").replace("$network", "lan");
-            (name, ["$job", "$realm", "$instance"].iter().fold(query, |query, variable| query.replace(variable, ".*")))
-        })
-        .collect();
+    server.allod_ok(&["network", "create", "of-four", "--realm", "four", "--subnet", "10.0.0.0/24"]);
+    let mut unanswered = queries();
+    assert!(unanswered.len() > 30, "{}", unanswered.len());
+    // This one exists only while a disk is full.
+    unanswered.retain(|(_, query)| !query.starts_with("allod_store_left_for_releases_bytes"));
     let end = Instant::now() + Duration::from_secs(120);
     let mut n = 0;
-    // Which node answers is no part of what a register has: after a takeover everything would be there twice.
+    // The state of a register must not depend on the node that publishes it: after a take-over everything would be there twice.
     let of_the_register = |name: &str| name != "nodes.json";
     while !unanswered.is_empty() {
         assert!(Instant::now() < end, "no series: {unanswered:#?}");
-        // Some of everything that they show.
+        // Makes a little of everything that the dashboards show.
         let owner = format!("o{n}");
         server.allod_ok(&["ip", "allocate", "lan", "--owner", &owner]);
         if n % 3 == 0 {
@@ -262,7 +352,13 @@ fn every_query_of_the_dashboards_is_answered_over_a_server_under_load() {
         });
         std::thread::sleep(Duration::from_millis(300));
     }
-    // They are drawn from the same.
+    // A network that grants nothing of IPv6 is not one with nothing left of it.
+    for (family, is_shown) in [("4", true), ("6", false)] {
+        let (query, _) = query_of("network.json", &format!("Left, IPv{family}"));
+        let series = prometheus.series(&query.replace("\"lan\"", "\"of-four\"")).unwrap();
+        assert_eq!(!series.is_empty(), is_shown, "{query}: {series:?}");
+    }
+    // The pictures are drawn from the same data.
     for (name, dashboard) in dashboards() {
         let drawn = ok(Command::new("deploy/grafana/draw")
             .args(["--prometheus", &format!("http://{}", prometheus.address), "--range", "2m", "--rate", "1m"])

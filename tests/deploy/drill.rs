@@ -12,7 +12,7 @@ fn drill(server: &Server, programs: &Path, arguments: &[&str]) -> Output {
     drill_beside(server, programs, arguments, &[])
 }
 
-/// A drill with this in its environment, too.
+/// Runs a drill with these settings in its environment, too.
 fn drill_beside(server: &Server, programs: &Path, arguments: &[&str], settings: &[(&str, &str)]) -> Output {
     let mut path = OsString::from(programs);
     path.push(":");
@@ -28,7 +28,7 @@ fn drill_beside(server: &Server, programs: &Path, arguments: &[&str], settings: 
         .unwrap()
 }
 
-/// Has this script found as `allod` in a directory that it makes.
+/// Makes a directory in which this script is found as `allod`.
 fn in_place_of_allod(programs: &Path, script: &str) {
     std::fs::create_dir(programs).unwrap();
     std::fs::write(programs.join("allod"), script).unwrap();
@@ -50,7 +50,7 @@ fn with_reservations(data: &Path) -> Server {
     server
 }
 
-/// The directory of such a server, which was stopped, and one with a copy of it.
+/// The directory of such a server, which was stopped, and a directory with a copy of it.
 fn copied(directory: &Path) -> (PathBuf, PathBuf) {
     let (data, copy) = (directory.join("data"), directory.join("copy"));
     with_reservations(&data).stop();
@@ -74,7 +74,8 @@ fn a_backup_of_a_running_server_is_restored_and_compared() {
     assert_eq!(backup.lines().filter(|line| line.starts_with("{\"reservation\"")).count(), 4);
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o077, 0, "others cannot read it");
 
-    // A restore that loses one is found out, and the backup before is kept. The last line but one is the IPv6 address.
+    // A restore that loses a reservation is found out, and the previous backup is kept. The last line but one is the IPv6
+    // address.
     let lossy = directory.path().join("lossy");
     let real = allod().display().to_string();
     let short = directory.path().join("short").display().to_string();
@@ -120,7 +121,7 @@ fn what_is_deleted_and_remembered_is_left_out_of_a_backup_and_said_to_be() {
     assert!(text(&proved.stdout).starts_with("proved: networks 1, reservations 4, kept in "), "{proved:?}");
     let said = text(&proved.stderr);
     assert!(said.contains("left out: 1 reservation of networks that are deleted and remembered"), "{said}");
-    assert!(said.contains("left out: 1 address at which somebody else answers and 0 addresses let go"), "{said}");
+    assert!(said.contains("left out: 1 address declined and 0 addresses in their cooldown"), "{said}");
     assert!(!std::fs::read_to_string(&kept).unwrap().contains("10.9.0."));
 }
 
@@ -129,7 +130,7 @@ fn a_copy_of_the_files_is_proved_unless_it_is_damaged() {
     needs!(["diff", "mkfifo"]);
     let directory = tempfile::tempdir().unwrap();
     let (_, copy) = copied(directory.path());
-    // Where it is asked does not matter: there is a server, of another register.
+    // It does not matter which server is asked: here it is one with another register.
     let server = Server::start(&directory.path().join("other"));
     let programs = allod().parent().unwrap().to_owned();
     let copy_text = copy.to_str().unwrap();

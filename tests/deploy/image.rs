@@ -1,7 +1,8 @@
-//! The image, without a container engine: its Dockerfile linted, its context complete, and what it ends up with (the
-//! programs, the libraries of its base, nothing else) enough to serve and to drive a server, as its user and by its command.
+//! The image, without a container engine: its Dockerfile is linted, its build context is complete, and what it ends up with
+//! (the programs, the libraries of its base, nothing else) is enough to serve and to drive a server, as its user and by its
+//! command.
 //!
-//! What is not shown here: that the bases can be pulled, and that an engine builds it.
+//! Not shown here: that the bases can be pulled, and that an engine builds the image.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::server::allod;
 use crate::tools::{ROOT, files, here, load, needs, ok, read, skip};
 
-/// Shared objects of `distroless/cc`: the C library, and what GCC's programs need.
+/// The shared objects of `distroless/cc`: the C library, and what GCC's programs need.
 const LIBRARIES_OF_THE_BASE: [&str; 8] = [
     "libc.so.6",
     "libm.so.6",
@@ -21,7 +22,7 @@ const LIBRARIES_OF_THE_BASE: [&str; 8] = [
     "ld-linux-aarch64.so.1",
 ];
 
-/// The words of an instruction that stands in the Dockerfile once, as JSON.
+/// The words, in JSON, of an instruction that occurs once in the Dockerfile.
 fn words(instruction: &str) -> Vec<String> {
     let text = read("deploy/Dockerfile");
     let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(instruction)?.strip_prefix(' ')).collect();
@@ -42,13 +43,13 @@ fn the_context_has_what_the_build_needs() {
     let allowed: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
     let copy = |from: &str| ok(Command::new("cp").arg("-a").arg(here(from)).arg(directory.path()));
     allowed.iter().for_each(|path| drop(copy(path)));
-    // Fails where a target or a member of the workspace is missing.
+    // Fails if a target or a member of the workspace is missing.
     let manifest = directory.path().join("Cargo.toml");
     ok(Command::new(env!("CARGO"))
         .args(["metadata", "--offline", "--locked", "--no-deps", "--format-version", "1", "--manifest-path"])
         .arg(&manifest));
     for source in files(&directory.path().join("src")) {
-        // Tests may include what the image does without.
+        // Tests may include files that the image does without.
         if source.ends_with("tests.rs") || source.iter().any(|part| part == "tests") {
             continue;
         }
@@ -59,7 +60,7 @@ fn the_context_has_what_the_build_needs() {
             assert!(of_tests || path.exists(), "{}: {included}", source.display());
         }
     }
-    // The toolchain is not older than the manifest asks for.
+    // The toolchain is the one that the manifest asks for.
     let asked = read("Cargo.toml").lines().find_map(|line| line.strip_prefix("rust-version = ").map(str::to_owned));
     let asked = asked.unwrap().trim_matches('"').to_owned();
     assert!(read("deploy/Dockerfile").contains(&format!("\nFROM rust:{asked}-")), "Rust {asked}");
@@ -79,7 +80,7 @@ fn the_programs_and_the_libraries_of_the_base_are_enough_to_serve_and_to_load() 
     put(load().to_str().unwrap(), "/usr/bin/allod-load");
     put(&format!("{ROOT}/config/server.toml"), "/etc/allod/server.toml");
     let linked = ok(Command::new("ldd").args([allod(), load()]));
-    // Of two programs, `ldd` tells the name of each, too.
+    // For two programs `ldd` also prints the name of each.
     for line in linked.lines().filter(|line| !line.contains("linux-vdso") && line.starts_with('\t')) {
         let path = line.split_whitespace().find(|word| word.starts_with('/')).unwrap_or_else(|| panic!("{line}"));
         let name = path.rsplit('/').next().unwrap();
@@ -92,7 +93,7 @@ fn the_programs_and_the_libraries_of_the_base_are_enough_to_serve_and_to_load() 
     assert!(text.contains(&format!("--chown={user} /out/var/lib/allod")), "the volume is the user's");
     let (uid, gid) = user.split_once(':').unwrap();
     let owned = std::os::unix::fs::chown(root.join("var/lib/allod"), uid.parse().ok(), gid.parse().ok());
-    // The directory that tempfile made is its owner's only.
+    // The directory that tempfile made is open to its owner only.
     let open = Command::new("chmod").arg("755").arg(root).status().unwrap();
     if owned.is_err() || !open.success() {
         return skip("only root can serve from a root directory of its own");
@@ -117,7 +118,7 @@ fn the_programs_and_the_libraries_of_the_base_are_enough_to_serve_and_to_load() 
             .output()
             .unwrap();
         assert!(driven.status.success(), "{}", String::from_utf8_lossy(&driven.stderr));
-        // As the health check of compose.yaml asks.
+        // This is the question of the health check in compose.yaml.
         Command::new(allod()).args(["server", "ping", "--server", address]).status().unwrap().success()
     });
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());

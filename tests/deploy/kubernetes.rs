@@ -1,4 +1,4 @@
-//! The manifests: built by kustomize, judged by the published schemas, and consistent with each other and the program.
+//! The manifests: built by kustomize, judged by the published schemas, and consistent with each other and with the program.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -42,7 +42,7 @@ fn manifests_fit_the_schemas_of_kubernetes() {
     for setup in SETUPS {
         let file = directory.path().join(setup);
         let (text, documents) = built(setup);
-        // The kinds of the operator are not Kubernetes' own: see the next test.
+        // The operator's kinds are not Kubernetes' own: see the next test.
         let own = documents.iter().filter(|document| document["apiVersion"] != "monitoring.coreos.com/v1").count();
         std::fs::write(&file, &text).unwrap();
         for version in ["1.29", "1.37"] {
@@ -52,7 +52,7 @@ fn manifests_fit_the_schemas_of_kubernetes() {
             let passed = said.lines().filter(|line| line.contains(" passed for resource ")).count();
             assert_eq!(passed, own, "{said}");
         }
-        // A misspelt member would be seen.
+        // A misspelt member would be found.
         std::fs::write(&file, text.replacen("serviceName:", "serviceNam:", 1)).unwrap();
         let status =
             Command::new("kubernetes-validate").args(["--strict", "--quiet"]).arg(&file).output().unwrap().status;
@@ -100,7 +100,7 @@ fn monitor_and_rules_fit_the_operators_schema_and_the_monitor_finds_the_metrics_
         assert!(!judge(&wrong).status.success());
         let endpoint = &monitor["spec"]["endpoints"][0];
         assert_eq!(endpoint["path"], "/metrics");
-        // The alerts look at jobs that begin so, each a register: that of its namespace.
+        // The alerts look at jobs whose names begin like this; each job is a register, that of its namespace.
         let job =
             json!({"sourceLabels": ["__meta_kubernetes_namespace"], "targetLabel": "job", "replacement": "allod-$1"});
         assert_eq!(endpoint["relabelings"], json!([job]), "{setup}");
@@ -108,7 +108,7 @@ fn monitor_and_rules_fit_the_operators_schema_and_the_monitor_finds_the_metrics_
             chooses(&monitor["spec"]["selector"]["matchLabels"], &service["metadata"]["labels"])
                 && service["spec"]["ports"].as_array().unwrap().iter().any(|port| port["name"] == endpoint["port"])
         });
-        // Two services with that port would scrape each node twice.
+        // With two such services each node would be scraped twice.
         assert_eq!(scraped.count(), 1);
     }
 }
@@ -131,7 +131,7 @@ fn the_rules_of_the_operator_are_those_of_prometheus() {
     assert_eq!(yaml(&wanted)[0]["spec"], yaml(&source)[0]);
 }
 
-/// What chooses pods chooses some that are there, and ports that are named are ports of theirs.
+/// Every selector of pods chooses some that exist, and every port that is named is one of theirs.
 #[test]
 fn selectors_and_ports_lead_to_pods() {
     needs!(["kubectl"]);
@@ -166,7 +166,7 @@ fn selectors_and_ports_lead_to_pods() {
                 assert!(rule["from"].as_array().is_some_and(|from| !from.is_empty()), "everybody is let in");
                 rule["ports"].as_array().unwrap().iter().for_each(|port| has_port(set, &port["port"]));
             }
-            // Ours may be asked only by whom they know: what one policy lets out, the other lets in.
+            // Our own pods accept only those they know, so what one policy lets out, the other must let in.
             for rule in policy["spec"]["egress"].as_array().unwrap() {
                 let own = |to: &&Value| to.get("namespaceSelector").is_none();
                 for to in rule["to"].as_array().unwrap().iter().filter(own) {
@@ -189,7 +189,8 @@ fn selectors_and_ports_lead_to_pods() {
     }
 }
 
-/// A full or restored register answers reads, renewals, releases and claims, and readiness decides who may ask for them.
+/// A full or restored register still answers reads, renewals, releases and claims; readiness decides whether clients can ask
+/// for them.
 #[test]
 fn clients_are_led_to_a_node_that_answers_though_it_grants_nothing() {
     needs!(["kubectl"]);
@@ -197,13 +198,13 @@ fn clients_are_led_to_a_node_that_answers_though_it_grants_nothing() {
         let (_, documents) = built(setup);
         let container = &named(&documents, "StatefulSet", "allod")["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz?answers");
-        // And away from one that does not reach the owner, or is being stopped.
+        // Clients are also led away from a node that does not reach the owner, or is being stopped.
         let clients = &named(&documents, "Service", "allod")["spec"];
         assert_eq!(clients.get("publishNotReadyAddresses"), None);
     }
 }
 
-/// What a file of Redis, or a manifest, calls a size: `1gb`, `3Gi`.
+/// A size as a file of Redis or a manifest writes it: `1gb`, `3Gi`.
 fn bytes(size: &str) -> u64 {
     let (number, unit) = size.split_at(size.find(|c: char| !c.is_ascii_digit()).unwrap());
     let shift = match unit {
@@ -214,7 +215,7 @@ fn bytes(size: &str) -> u64 {
     number.parse::<u64>().unwrap() << shift
 }
 
-/// The limit of a pod kills; what Redis says itself refuses, and goes on with the rest.
+/// The limit of a pod kills Redis; its own limit refuses writes and goes on with the rest.
 #[test]
 fn a_full_redis_refuses_before_its_pod_is_killed_and_history_alone_does_not_fill_it() {
     needs!(["kubectl"]);
@@ -228,7 +229,7 @@ fn a_full_redis_refuses_before_its_pod_is_killed_and_history_alone_does_not_fill
     let maxmemory = bytes(set("maxmemory"));
     let redis = &named(&documents, "StatefulSet", "redis")["spec"]["template"]["spec"]["containers"][0];
     let limit = bytes(redis["resources"]["limits"]["memory"].as_str().unwrap());
-    // A file is rewritten by a copy of the process, and the backlog comes on top.
+    // A copy of the process rewrites the file, and the backlog comes on top.
     assert!(limit >= 2 * maxmemory + bytes(set("repl-backlog-size")), "{limit} for twice {maxmemory}");
 
     let node = &named(&documents, "StatefulSet", "allod")["spec"]["template"]["spec"]["containers"][0];
@@ -236,7 +237,7 @@ fn a_full_redis_refuses_before_its_pod_is_killed_and_history_alone_does_not_fill
     let history = node["env"].as_array().unwrap().iter().find(keeps).unwrap()["value"].as_str().unwrap();
     let beside = yaml(&read("deploy/compose/compose.yaml")).remove(0);
     assert_eq!(beside["x-settings"]["ALLOD_HISTORY__KEEP_BYTES"], history, "the same file of Redis");
-    // As much as the requests of the pods are for: `plan` wants a fifth more than it takes.
+    // The requests of the pods are made for this plan; `plan` asks for a fifth more than the usual memory.
     let plan = ok(Command::new(allod())
         .args(["plan", "--networks", "100", "--reservations", "100000", "--store", "redis"])
         .args(["--allocations-per-second", "1", "--format", "json", "--history-bytes", history]));
@@ -273,7 +274,7 @@ fn pods_are_confined_and_keep_their_files() {
     }
 }
 
-/// The container's command with the pod's environment, as a pod named `allod-0` has them, is one that the server takes.
+/// The server accepts the container's command with the environment that a pod named `allod-0` has.
 #[test]
 fn the_server_takes_the_settings_of_its_pod() {
     needs!(["kubectl"]);
@@ -297,7 +298,7 @@ fn the_server_takes_the_settings_of_its_pod() {
         let map = named(&documents, "ConfigMap", config["configMap"]["name"].as_str().unwrap());
         let file = directory.path().join("server.toml");
         std::fs::write(&file, map["data"]["server.toml"].as_str().unwrap()).unwrap();
-        // What is mounted in the pod lies elsewhere here.
+        // What is mounted in the pod is in another place here.
         if let Some(secret) = environment.get_mut("ALLOD_CLUSTER__SECRET_FILE") {
             let here = directory.path().join("secret");
             std::fs::write(&here, "0123456789abcdef").unwrap();
@@ -321,7 +322,7 @@ fn the_server_takes_the_settings_of_its_pod() {
             String::from_utf8_lossy(&drained.stderr)
         );
         let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
-        // A register that is written anew has no other copy than this node.
+        // While a register is being written anew, this node has its only copy.
         assert!(grace >= 60 + 300 + 2 * allod::config::Config::default().server.shutdown_seconds);
     }
     assert!(here("deploy/kubernetes").starts_with(ROOT));

@@ -1,9 +1,9 @@
 //! What `deploy/` ships, judged by the tools that read it and by running it.
 //!
-//! `machine` (a script) makes a machine for a story of `stories`: the package lives through its life under a real systemd, and
-//! the compose set-up runs with a host for each container, real Redis servers and sentinels, and a real Prometheus. No
-//! container engine takes part: the image itself and its base are judged by `image` as far as they can be without one.
-//! `causes` has what the alerts are about happen to real servers, and does what the page says to do about it.
+//! The script `machine` makes a machine for a story of `stories`: one story takes the package through its life under a real
+//! systemd, one runs the compose set-up with a host for each container, real Redis servers and sentinels, and a real
+//! Prometheus. No container engine takes part: `image` judges the image itself and its base as far as that is possible
+//! without one. `causes` makes the causes of alerts happen to real servers, and does what the page says to do about them.
 #![allow(
     clippy::duplicate_mod,
     reason = "what tells of skips is shared by those who start a Redis and by all tests here"

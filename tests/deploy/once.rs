@@ -1,4 +1,4 @@
-//! The pod that does one thing while no node runs, as `deploy/README.md` has somebody say it.
+//! The pod that does one thing while no node runs, made as `deploy/README.md` says.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::tools::{needs, ok, read, texts, yaml};
 /// A volume that is made by hand.
 const DATA: &str = "deploy/kubernetes/once/data.yaml";
 
-/// What the page says of the first set-up, as a shell is told it for this one, and without what gives it to a cluster.
+/// The commands of the page for the first set-up, changed for this set-up, and without the part that applies them to a cluster.
 fn commands(setup: &str) -> Vec<String> {
     let page = read("deploy/README.md");
     let told =
@@ -40,7 +40,7 @@ fn what_the_page_has_done_once_fits_the_schemas_and_is_what_the_program_takes() 
     }
 }
 
-/// What a container is told by its environment, but for its name, and where other nodes reach it: this one nobody does.
+/// The environment of a container, without its node's name and without the address for other nodes, which nobody uses here.
 fn settings(container: &Value) -> Vec<&Value> {
     let of_pod = ["ALLOD_SERVER__NODE", "ALLOD_CLUSTER__ADVERTISE"];
     let settings = container["env"].as_array().unwrap().iter();
@@ -49,7 +49,7 @@ fn settings(container: &Value) -> Vec<&Value> {
     settings
 }
 
-/// One that lacks the settings of the store would begin a register elsewhere.
+/// A pod that lacks the settings of the store would begin a register elsewhere.
 #[test]
 fn what_is_done_once_has_the_volume_the_store_and_the_confinement_of_a_node() {
     needs!(["kubectl"]);
@@ -68,7 +68,7 @@ fn what_is_done_once_has_the_volume_the_store_and_the_confinement_of_a_node() {
             assert_eq!(container[key], of_node[key], "{key}");
         }
         assert_eq!(settings(container), settings(of_node), "{setup}");
-        // Its files, and the secret; what is said of ports to reach it by is of no use here.
+        // The pod has the node's files and its secret; the settings for ports are of no use here.
         for mount in of_node["volumeMounts"].as_array().unwrap().iter().filter(|mount| mount["name"] != "config") {
             assert!(container["volumeMounts"].as_array().unwrap().contains(mount), "{setup}: {mount}");
         }
@@ -78,7 +78,7 @@ fn what_is_done_once_has_the_volume_the_store_and_the_confinement_of_a_node() {
         assert_eq!(data["metadata"]["name"], "data-allod-0");
         assert_eq!(data["spec"], set["spec"]["volumeClaimTemplates"][0]["spec"], "as the set makes it");
     }
-    // Redis lets it in, and no client is led to it.
+    // Redis lets the pod in, and no client is led to it.
     let ((_, nodes), (_, once)) = (built("cluster"), built("once/cluster"));
     let labels = &named(&once, "Pod", "allod-once")["metadata"]["labels"];
     let let_in = named(&nodes, "NetworkPolicy", "redis")["spec"]["ingress"][0]["from"].as_array().unwrap();

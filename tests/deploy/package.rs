@@ -8,7 +8,7 @@ use crate::tools::{facts, files, here, load, needs, ok, on_a_machine};
 
 const BUILDS_WITH: [&str; 4] = ["dpkg-deb", "dpkg-shlibdeps", "objcopy", "gzip"];
 
-/// Makes the package, packed fast: how small it gets is not what is tested.
+/// Makes the package, with fast compression: its size is not tested.
 pub fn build(revision: &str, output: &Path) -> PathBuf {
     let said = ok(Command::new(here("deploy/debian/build"))
         .arg("--binary")
@@ -56,7 +56,7 @@ fn lintian_finds_nothing_in_the_package() {
     needs!(["lintian"]);
     let directory = tempfile::tempdir().unwrap();
     let package = build("1", directory.path());
-    // Root may, in a test.
+    // In a test lintian may run as root.
     let said = ok(Command::new("lintian").args(["--allow-root", "--fail-on", "error,warning"]).arg(package));
     assert_eq!(said, "");
 }

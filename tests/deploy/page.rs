@@ -6,14 +6,14 @@ use crate::package::build;
 use crate::server::allod;
 use crate::tools::{facts, here, needs, on_a_machine, read};
 
-/// In the order in which somebody does it: the package first, what is by hand after the package is gone.
+/// In the order of use: the package first, and the installation by hand after the package is gone.
 const SECTIONS: [&str; 5] =
     ["### As a Debian package", "## Look at it", "## Back up and restore", "## Upgrade, and back", "### By hand"];
 
-/// Commands of the page that are of another place: what cargo makes is there already, and one server hands over to nobody.
+/// Commands that do not fit here: what cargo makes is there already, and one server cannot hand over to another.
 const ELSEWHERE: [&str; 2] = ["cargo build --release", "allod cluster drain"];
 
-/// The root commands of a section, each with what it is shown to print.
+/// The root commands of a section, each with the output that the page shows for it.
 fn commands(section: &str) -> Vec<(String, Vec<String>)> {
     let page = read("deploy/README.md");
     let (_, rest) = page.split_once(&format!("{section}\n")).unwrap_or_else(|| panic!("no {section}"));

@@ -1,4 +1,4 @@
-//! A Prometheus of a test: a process of its own on a free port of the loopback address, its files in a directory of its own.
+//! A Prometheus of a test's own: on a free loopback port, with its files in a directory of its own.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -11,21 +11,22 @@ use crate::server::http_get;
 /// The process. Dropping it ends it.
 pub struct Prometheus {
     child: Child,
-    /// Where it is asked.
+    /// The address of its HTTP API.
     pub address: SocketAddr,
     directory: tempfile::TempDir,
 }
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Prometheus {
-    /// Scrapes these as the job `allod` so often (`1s`), and judges them by these rules, if there are any, as often.
+    /// Scrapes these targets as the job `allod` at this interval (`1s`), and evaluates these rules, if any, at the same
+    /// interval.
     pub fn scraping(targets: &[SocketAddr], every: &str, rules: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
@@ -62,7 +63,7 @@ impl Prometheus {
         body["data"]["result"].as_array().cloned()
     }
 
-    /// What it logged.
+    /// Its log.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Programs that the tests here call, and skipping loudly where one is missing.
+//! Programs that the tests here call. A test for which one is missing is skipped, and says so.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Ends the test, told to the reader and to `tests/run`, where one of these programs is missing: `needs!(["kubectl"])`.
+/// Ends the test if one of these programs is missing, and tells the reader and `tests/run`: `needs!(["kubectl"])`.
 macro_rules! needs {
     ($programs:expr) => {
         if let Some(missing) = $programs.into_iter().find(|program| !$crate::tools::is_there(program)) {
@@ -17,12 +17,12 @@ macro_rules! needs {
 }
 pub(crate) use needs;
 
-/// Is it in the path?
+/// Is the program in the path?
 pub fn is_there(program: &str) -> bool {
     std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|place| place.join(program).is_file())
 }
 
-/// Tells what is not tested: apart, for those who do not ship what is in `deploy/`.
+/// Reports what is not tested, apart from other skips, for those who do not ship what is in `deploy/`.
 pub fn skip(why: &str) {
     crate::skips::skip_of("deploy ", why);
 }
@@ -35,14 +35,14 @@ pub fn read(path: &str) -> String {
     std::fs::read_to_string(here(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The load harness: its package is built with all others (`cargo build --workspace`).
+/// The load harness. Its package is built with all others (`cargo build --workspace`).
 pub fn load() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_allod")).with_file_name("allod-load");
     assert!(path.exists(), "there is no `allod-load` beside allod: cargo build --workspace");
     path
 }
 
-/// What a command prints that succeeds.
+/// Runs a command that must succeed, and returns what it prints.
 #[track_caller]
 pub fn ok(command: &mut Command) -> String {
     let output = command.current_dir(ROOT).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -51,7 +51,7 @@ pub fn ok(command: &mut Command) -> String {
     said
 }
 
-/// All documents of a YAML text, anchors and merges resolved.
+/// All documents of a YAML text, with anchors and merges resolved.
 #[track_caller]
 pub fn yaml(text: &str) -> Vec<Value> {
     use serde::Deserialize;
@@ -74,7 +74,7 @@ pub fn files(directory: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Runs a story on a machine of its own that shares this directory; false where there can be none, which is told.
+/// Runs a story on a machine of its own that shares this directory. False if there can be none, which is reported as a skip.
 #[track_caller]
 pub fn on_a_machine(share: &Path, story: &str) -> bool {
     let place = share.join("story");
@@ -91,7 +91,7 @@ pub fn on_a_machine(share: &Path, story: &str) -> bool {
     }
 }
 
-/// How many facts a story told: one that ended early told fewer.
+/// How many facts a story reported: one that ended early reported fewer.
 pub fn facts(share: &Path) -> usize {
     let told = std::fs::read_to_string(share.join("told")).unwrap();
     told.lines().filter(|line| line.starts_with("fact: ")).count()

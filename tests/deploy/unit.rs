@@ -1,10 +1,10 @@
-//! The unit and its drop-in, as systemd's own tools see them. That it starts a server is shown by `package`.
+//! The unit and its drop-in, as systemd's own tools see them. `package` shows that the unit starts a server.
 
 use std::process::Command;
 
 use crate::tools::{needs, ok, read};
 
-/// Exposure by `systemd-analyze security`: 0 to 10, the less the better. A unit that says nothing has 9.6.
+/// Exposure according to `systemd-analyze security`, from 0 to 10; less is better. A unit without any restriction has 9.6.
 const EXPOSURE_MAX: f64 = 1.5;
 
 #[test]
@@ -12,13 +12,13 @@ fn systemd_understands_the_unit_and_finds_it_confined() {
     needs!(["systemd-analyze"]);
     let directory = tempfile::tempdir().unwrap();
     let unit = directory.path().join("allod.service");
-    // A program that is there.
+    // A program that exists.
     let text = read("deploy/allod.service").replace("/usr/local/bin/allod", "/bin/true");
     std::fs::write(&unit, text).unwrap();
     let verify = || {
         let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // What it says of units of the machine is not ours.
+        // What it says about other units of the machine does not matter here.
         said.lines().filter(|line| line.contains("allod") || line.contains("node.conf")).collect::<Vec<_>>().join("\n")
     };
     assert_eq!(verify(), "");
@@ -26,7 +26,7 @@ fn systemd_understands_the_unit_and_finds_it_confined() {
     std::fs::create_dir(&drop_ins).unwrap();
     std::fs::write(drop_ins.join("node.conf"), read("deploy/node.conf")).unwrap();
     assert_eq!(verify(), "");
-    // A wrong line would be seen.
+    // A wrong line would be found.
     std::fs::write(drop_ins.join("node.conf"), "[Service]\nIPAddressAlow=10.0.0.0/24\n").unwrap();
     assert!(verify().contains("IPAddressAlow"), "{}", verify());
 
@@ -36,7 +36,7 @@ fn systemd_understands_the_unit_and_finds_it_confined() {
     assert!(exposure <= EXPOSURE_MAX, "{said}");
 }
 
-/// Values of a key in a section of a unit.
+/// The values of a key in a section of a unit.
 fn values<'a>(unit: &'a str, section: &str, key: &str) -> Vec<&'a str> {
     let mut inside = false;
     let mut found = Vec::new();
@@ -55,7 +55,7 @@ fn values<'a>(unit: &'a str, section: &str, key: &str) -> Vec<&'a str> {
 
 #[test]
 fn a_register_on_a_disk_of_its_own_is_not_served_while_that_is_not_mounted() {
-    // What systemd requires the mounts of by itself.
+    // systemd by itself requires the mounts of this directory.
     let unit = read("deploy/allod.service");
     assert_eq!(values(&unit, "Service", "StateDirectory"), ["allod"]);
     assert!(unit.contains("--data /var/lib/allod\n"), "{unit}");

@@ -1,4 +1,4 @@
-//! `allod network apply` against a server: what would be refused is said before anything is changed.
+//! `allod network apply` against a server: it says what the server would refuse before anything is changed.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 
-/// A server in a directory of the test, and a file beside its data.
+/// A server in a directory of the test; the applied file is beside its data.
 struct Scene {
     directory: tempfile::TempDir,
     server: Server,
@@ -19,7 +19,7 @@ impl Scene {
         Self { directory, server }
     }
 
-    /// Applies a file; the exit code, and what was said.
+    /// Applies a file. Returns the exit code, and what was said.
     fn apply(&self, file: &str, options: &[&str]) -> (i32, String) {
         let path = self.directory.path().join("networks.toml");
         write(&path, file);
@@ -27,7 +27,7 @@ impl Scene {
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     }
 
-    /// Names, cidrs and versions of what is there.
+    /// Names, cidrs and versions of the networks on the server.
     fn networks(&self) -> Vec<(String, Vec<String>, u64)> {
         let text = self.server.allod_ok(&["network", "list", "--format", "json"]);
         let answer: Value = serde_json::from_str(&text).unwrap();
@@ -60,10 +60,10 @@ fn nothing_is_changed_where_the_server_would_refuse_any_of_it() {
     let held = network("held", "", &["10.0.0.0/24"]);
     let fine = network("fine", "", &["10.9.0.0/24"]);
     for (file, prune, refused) in [
-        // A network that holds something is pruned, one that holds nothing too.
+        // Of two networks that are pruned, one holds something.
         (fine.clone(), true, "held"),
         (held.clone() + &network("cloud", "kind = \"dynamic\"", &["10.8.0.0/24"]), true, "cloud"),
-        // The second subnet that goes is the one that is held.
+        // Of two subnets that are removed, the second one holds something.
         (network("held", "", &["10.7.0.0/24"]), true, "10.0.0.0/24"),
         (held.clone() + &network("more", "", &["10.1.0.0/16"]) + &fine, false, "idle"),
         (held.clone() + &network("a", "", &["10.4.0.0/24"]) + &network("b", "", &["10.4.0.0/16"]), true, "10.4.0.0/16"),
@@ -134,7 +134,7 @@ fn a_reserved_address_keeps_its_note_and_its_owner_when_a_range_is_added_over_it
     printer["note"] = json!("printer");
     assert_eq!(reserved(&network), json!([part("10.4.0.199", "other"), printer, part("10.4.0.201", "other")]));
     assert!(scene.server.allod_ok(&["ip", "allocate", "lan4", "--owner", "printer/0"]).contains("10.4.0.200"));
-    // A file that wants it otherwise says so, and is applied once.
+    // A file that says otherwise changes that, and is applied only once.
     let file = "[[network]]\nname = \"lan4\"\n[[network.subnets]]\ncidr = \"10.4.0.0/24\"\n\
                 reserved = [{ range = \"10.4.0.199-10.4.0.201\", for = { owner = \"other\" } }]\n";
     assert_eq!(scene.apply(file, &["--yes"]).0, 0);
@@ -155,7 +155,7 @@ fn a_smaller_subnet_shows_the_pools_that_go() {
     assert_eq!(scene.networks()[0].1, ["10.0.0.0/25"]);
 }
 
-/// What changed a network, oldest first.
+/// The types of the events of a network, oldest first.
 fn history(scene: &Scene, network: &str) -> Vec<String> {
     let text = scene.server.allod_ok(&["history", "--network", network, "--format", "json"]);
     let event = |line: &str| serde_json::from_str::<Value>(line).unwrap()["type"].as_str().unwrap().to_owned();
@@ -220,7 +220,7 @@ fn all_that_differs_in_a_network_is_one_commit_and_applied_twice_changes_nothing
 fn a_file_that_is_refused_in_its_last_member_changes_nothing_of_the_network() {
     let scene = Scene::start();
     scene.server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24,name=desks"]);
-    // What becomes the second half of the file is held.
+    // An address is held in what becomes the second half of the file.
     scene.server.allod_ok(&["ip", "claim", "lan", "10.0.0.200", "--owner", "web/0"]);
     let before = scene.networks();
     for option in ["--dry-run", "--yes"] {
@@ -249,7 +249,7 @@ fn names_dhcp_and_space_change_hands_between_subnets_of_one_file() {
     }
 }
 
-/// The server fits pools to a subnet of another size where nobody says what they shall be. A file does.
+/// The server fits pools to a subnet's new size only where nobody says what they shall be. A file says it.
 #[test]
 fn a_subnet_of_another_size_has_the_pools_of_the_file() {
     let scene = Scene::start();

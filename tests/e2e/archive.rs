@@ -1,4 +1,4 @@
-//! What is written of a whole register, and read again: `allod export`, `allod import`, `allod ip list` page by page.
+//! A whole register is written out and read again: `allod export`, `allod import`, and `allod ip list` page by page.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn what_is_exported_is_imported_though_a_network_is_deleted_and_remembered() {
     assert_eq!(held, ["lan"]);
 }
 
-/// Somebody reads an old file once more, for what may be missing: what was decided since stands.
+/// Somebody imports an old file once more, for what may be missing. What was decided since then stands.
 #[tokio::test]
 async fn an_import_leaves_what_a_network_in_service_is_set_to_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
@@ -70,7 +70,37 @@ pub fn exported(server: &Server) -> Vec<String> {
     server.allod_ok(&["export"]).lines().map(str::to_owned).collect()
 }
 
-/// What only the server's own code knows of a network is found before the network is made: else the file would be half in.
+/// The address in one line became another one, which is in the pool as well.
+#[test]
+fn an_export_in_which_a_byte_was_changed_is_not_imported_unless_its_checksum_is_taken_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(&directory.path().join("first"));
+    server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
+    server.allod_ok(&["ip", "claim", "lan", "10.0.0.8", "--owner", "a"]);
+    let lines = exported(&server);
+    let other = Server::start(&directory.path().join("second"));
+    let file = directory.path().join("register.jsonl");
+    let import = |text: &[u8]| {
+        std::fs::write(&file, text).unwrap();
+        let output = other.allod(&["import", file.to_str().unwrap()]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let changed = lines.join("\n").replace("10.0.0.8", "10.0.0.9");
+    let (code, said) = import(changed.as_bytes());
+    assert!(code == Some(1) && said.contains("  line 4: ") && said.contains("not those that were exported"), "{said}");
+    let broken = changed.replace("\"a\"", "\"\u{1}\"").into_bytes();
+    let broken: Vec<u8> = broken.into_iter().map(|byte| if byte == 1 { 0xe9 } else { byte }).collect();
+    let (code, said) = import(&broken);
+    assert!(code == Some(1) && said.contains("1 bad line\n  line 3: is not UTF-8"), "{said}");
+    assert_eq!(exported(&other).len(), 2, "nothing came in");
+    let (before, _) = changed.split_once(",\"crc32\"").unwrap();
+    let (code, said) = import(format!("{before}}}}}\n").as_bytes());
+    assert!(code == Some(0) && other.allod_ok(&["who", "10.0.0.9"]).contains('a'), "{said}");
+    assert_eq!(import(lines.join("\n").as_bytes()).0, Some(1), "its slot holds another address by now");
+}
+
+/// What only the server's code can check about a network is found before the network is made; otherwise half of the file
+/// would be imported.
 #[test]
 fn an_import_of_which_one_line_is_refused_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,7 +141,7 @@ fn an_import_of_which_one_line_is_refused_changes_nothing() {
         }
         assert_eq!(exported(&server), before);
     }
-    // All of them are told at once, whoever finds them.
+    // All bad lines are reported at once, whoever finds them.
     let bad = [
         held("10.0.0.1", "b", json!({})),
         held("10.0.0.6", "c", mac(5)),
@@ -128,7 +158,7 @@ fn an_import_of_which_one_line_is_refused_changes_nothing() {
         "{told}"
     );
     assert_eq!(exported(&server), before);
-    // Without them it comes in whole, and what was held back is there.
+    // Without the bad lines the file is imported whole, and the network's limits, which were held back, are set.
     std::fs::write(&file, format!("{}\n{lan}\n{fine}\n", json!({"format": "allod-export", "version": 1}))).unwrap();
     server.allod_ok(&["import", file.to_str().unwrap()]);
     let network: Value =
@@ -136,7 +166,7 @@ fn an_import_of_which_one_line_is_refused_changes_nothing() {
     assert_eq!((&network["static_only"], &network["limits"]["per_owner"]), (&json!(true), &json!(1)));
 }
 
-/// Who takes the file for all that is held would give it to others.
+/// Somebody who takes the file for everything that is held would give these addresses to others.
 #[test]
 fn an_export_says_what_plans_made_obsolete_and_hold_until_their_commit() {
     let directory = tempfile::tempdir().unwrap();
@@ -158,7 +188,7 @@ fn an_export_says_what_plans_made_obsolete_and_hold_until_their_commit() {
     assert!(said().contains("left out: 1 reservation that plans of deployments made obsolete"), "{}", said());
 }
 
-/// What is kept of a history begins anew where a register moves: that nothing is told of a time is no proof of anything then.
+/// A register that moves starts an empty history: that nothing is recorded for a time then proves nothing.
 #[test]
 fn of_a_time_before_an_empty_history_nobody_knows_who_held_what() {
     let directory = tempfile::tempdir().unwrap();
@@ -176,7 +206,7 @@ async fn a_history_of_many_pages_that_are_alike_has_one_heading() {
     for n in 0..1_200 {
         client.call("ip.allocate", json!({"network": "lan", "owner": format!("o{n}")})).await.ok();
     }
-    // With its network the first page is of other columns.
+    // With the network named in each line, the first page has other columns.
     for (more, expected) in [(&["--scope", "default"][..], (1, 1_201)), (&[], (2, 1_203))] {
         let told = server.allod_ok(&[&["history"], more].concat());
         let headings = told.lines().filter(|line| line.starts_with("TIME")).count();
@@ -201,7 +231,7 @@ fn a_list_that_is_cut_says_how_to_go_on() {
         .trim_end()
         .strip_prefix("2 reservations, and there are more: `--after ")
         .unwrap_or_else(|| panic!("{said}"));
-    // It is quoted for a shell.
+    // The value is quoted for a shell.
     let next = next.trim_end_matches('`').trim_matches('\'');
     let [rest, said] = list(&["--after", next]);
     assert_eq!(said, "1 reservation\n");

@@ -1,4 +1,4 @@
-//! Blocks from the command line: what is printed of them is what the next command takes.
+//! Blocks on the command line: the form that is printed is the form that the next command takes.
 
 use crate::server::Server;
 
@@ -26,7 +26,7 @@ fn what_is_printed_of_a_block_is_what_every_command_takes() {
     assert!(String::from_utf8_lossy(&other.stderr).contains("what is held there is 10.0.0.16/28, by `pod/1`"));
     let released = server.allod_ok(&["ip", "release", "lan", &printed, "--owner", "pod/1"]);
     assert_eq!(released, "ADDRESS\n10.0.0.16/28\n");
-    // A repeat finds nothing there, as a repeat by the first address does.
+    // A repeated release finds nothing there, just like a repeat by the first address.
     assert_eq!(server.allod_ok(&["ip", "release", "lan", &printed, "--owner", "pod/1"]), "");
     server.stop();
 }

@@ -1,4 +1,5 @@
-//! A raw client: lines out, lines in, any number under way; what was not answered when the connection broke is known.
+//! A raw client: it sends and reads lines, with any number of requests under way. When a connection breaks, it knows which
+//! requests were not answered.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -13,12 +14,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::published::PUBLISHED;
 
-/// Longest wait for an answer: beyond it the server hangs, which is a failure of its own.
+/// The longest wait for an answer: a server that takes longer hangs, which is a failure of its own.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// So many answers of a connection are each held against the published schemas.
+/// The first answers of a connection are all checked against the published schemas.
 const JUDGED_ALL: u64 = 1_000;
-/// Of the others, of so many one: a hundred thousand would take longer than the test.
+/// Of the later answers only one in this many is checked: a hundred thousand checks would take longer than the test.
 const JUDGED_EVERY: u64 = 16;
 
 /// One connection.
@@ -28,18 +29,18 @@ pub struct Client {
     next_id: u64,
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     Result(Value),
     /// A refusal, by its kind.
     Refused(String, Value),
-    /// The connection broke before an answer came: it may have happened or not.
+    /// The connection broke before an answer came: the request may or may not have taken effect.
     Lost,
 }
 
 impl Answer {
-    /// Moved out of its envelope, not copied: a page of a list has ten thousand reservations.
+    /// The answer is moved out of its envelope, not copied: a page of a list has ten thousand reservations.
     fn of(mut envelope: Value) -> Self {
         let mut taken = |member: &str| envelope.as_object_mut().and_then(|members| members.remove(member));
         match (taken("result"), taken("error")) {
@@ -52,7 +53,7 @@ impl Answer {
         }
     }
 
-    /// The result.
+    /// The result; anything else fails the test.
     #[track_caller]
     pub fn ok(self) -> Value {
         match self {
@@ -61,7 +62,7 @@ impl Answer {
         }
     }
 
-    /// Was it refused so?
+    /// Is it a refusal of this kind?
     #[allow(dead_code, reason = "for tests that ask until it is done")]
     pub fn is(&self, refused: &str) -> bool {
         matches!(self, Answer::Refused(kind, _) if kind == refused)
@@ -76,7 +77,7 @@ impl Client {
         Ok(Self { reader: BufReader::with_capacity(64 << 10, reader), writer, next_id: 0 })
     }
 
-    /// One call.
+    /// Makes one call.
     pub async fn call(&mut self, method: &str, params: Value) -> Answer {
         self.call_all(vec![(method.to_owned(), params)]).await.remove(0)
     }
@@ -92,7 +93,7 @@ impl Client {
             writeln!(lines, r#"{{"jsonrpc":"2.0","id":{id},"method":{name},"params":{params}}}"#).unwrap();
             places.insert(self.next_id, (place, method, params));
         }
-        // A failed write is no end: answers to what got through may still be there to be read.
+        // A failed write is not the end: answers to what got through may still be there to read.
         let _ = self.writer.write_all(lines.as_bytes()).await;
         let mut line = Vec::new();
         while !places.is_empty() {
@@ -103,7 +104,8 @@ impl Client {
             if !matches!(read, Ok(length) if length > 0) || !line.ends_with(b"\n") {
                 break;
             }
-            // The port of a node that ended is free for others: whoever serves HTTP there now knows none of these requests.
+            // The port of a node that ended is free for others: an HTTP server that listens there now knows none of these
+            // requests.
             if line.starts_with(b"HTTP/") {
                 break;
             }
@@ -121,7 +123,7 @@ impl Client {
         answers
     }
 
-    /// The next line that was not asked for: a notification. None where the connection broke.
+    /// The next line that nobody asked for, a notification. None if the connection broke.
     #[allow(dead_code, reason = "for tests that watch")]
     pub async fn told(&mut self) -> Option<Value> {
         let mut line = Vec::new();

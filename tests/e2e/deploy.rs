@@ -1,4 +1,4 @@
-//! What `deploy/` ships fits the program: the unit's command starts a server, and its pages name metrics that exist.
+//! What `deploy/` ships fits the program: the unit's command starts a server, and the pages name metrics that exist.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::server::{Server, Starting, http_get};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// Figures of a network are published at most this long after it changed, also on a busy machine.
+/// The longest time until the metrics of a changed network are published, even on a busy machine.
 const FIGURES_WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn read(path: &str) -> String {
@@ -20,7 +20,7 @@ fn setting<'a>(unit: &'a str, key: &str) -> &'a str {
     values.next().unwrap_or_else(|| panic!("the unit has no {key}"))
 }
 
-/// As the unit starts it, in another directory and on free ports.
+/// Starts the server as the unit does, but in another directory and on free ports.
 #[test]
 fn the_unit_starts_a_server_and_stops_it_in_time() {
     let unit = read("deploy/allod.service");
@@ -41,7 +41,7 @@ fn the_unit_starts_a_server_and_stops_it_in_time() {
     begun.stop();
     assert!(data.join("META").exists());
 
-    // The bounds of the unit agree with those of the server: it may take twice its own to stop.
+    // The bounds of the unit agree with those of the server, which may take twice its own bound to stop.
     let number = |key: &str| setting(&unit, key).parse::<u64>().unwrap();
     let config = allod::config::Config::default();
     assert!(number("TimeoutStopSec") > 2 * config.server.shutdown_seconds);
@@ -73,7 +73,7 @@ fn metrics_that_are_named_are_served() {
     }
 }
 
-/// A real scrape, held against Prometheus' own rules for names, units and types.
+/// Checks a real scrape against Prometheus' own rules for names, units and types.
 #[test]
 fn what_is_scraped_is_what_prometheus_wants() {
     let mut check = Command::new("promtool");
@@ -101,8 +101,8 @@ fn what_is_scraped_is_what_prometheus_wants() {
     assert!(checked.status.success() && said.trim().is_empty(), "{said}");
 }
 
-/// What is counted by label, which is not there before the first count; the end of a network that does not fill; and what only a server
-/// over Redis knows.
+/// Metrics that may be absent: counters by label, before the first count; the time until a network is full, if it does not
+/// fill; and what only a server over Redis knows.
 fn may_be_empty(name: &str) -> bool {
     [
         ("src/metrics.rs", "allod_commit_failures_total"),
@@ -110,12 +110,13 @@ fn may_be_empty(name: &str) -> bool {
         ("src/actors/figures/capacity.rs", "allod_network_exhausted_in_seconds"),
         ("src/actors/figures/node.rs", "allod_store_appends"),
         ("src/actors/figures/process.rs", "allod_store_certificate_expires_timestamp_seconds"),
+        ("src/actors/figures/node.rs", "allod_store_left_for_releases_bytes"),
     ]
     .into_iter()
     .any(|(source, empty)| name == empty && read(source).contains(&format!("\"{name}\"")))
 }
 
-/// Words of a page that begin as metrics do. `allod_0.1.0-1_amd64.deb` is a package.
+/// The words of a page that look like metrics. `allod_0.1.0-1_amd64.deb` is a package.
 fn metrics_in(page: &str) -> Vec<String> {
     let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let named = |word: &&str| word.strip_prefix("allod_").is_some_and(|rest| rest.starts_with(char::is_alphabetic));

@@ -1,4 +1,4 @@
-//! A network whose memory is not what Redis has: what `deploy/README.md` says to do then, done as it stands there.
+//! A network differs between memory and Redis: the commands that `deploy/README.md` gives for this are run as they stand.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn started(directory: &Path, redis: &Redis) -> Server {
     Starting::with_arguments(&data, &["serve", "--redis", &url, "--data", &text, "--config", &config]).ready()
 }
 
-/// Types a block in this directory, where `journalctl` shows what the server logged.
+/// Runs a block in this directory, with a `journalctl` that shows what the server logged.
 fn types(directory: &Path, server: &Server, block: &str) {
     std::fs::write(directory.join("log"), server.log_text()).unwrap();
     let block = block.replace("127.0.0.1:7499", &server.address.to_string());
@@ -35,11 +35,11 @@ fn types(directory: &Path, server: &Server, block: &str) {
     let mut run = Command::new("bash");
     run.args(["-c", &script]).current_dir(directory).env("ALLOD_SERVER", server.address.to_string());
     let output = run.output().unwrap();
-    // What it ends with is said by `diff`, which finds something.
+    // The exit code is that of `diff`, which finds a difference.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{block}: {output:?}");
 }
 
-/// `a` is in memory only, by a hand that deleted it in Redis; `b` is in both, and nobody's any more; `c` has a lease.
+/// `a` is in memory only, because somebody deleted it in Redis; `b` is in both, and is later released; `c` has a lease.
 #[test]
 fn what_the_page_says_of_a_network_that_differs_brings_back_what_the_store_lacks() {
     let directory = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ fn what_the_page_says_of_a_network_that_differs_brings_back_what_the_store_lacks
     let server = started(directory.path(), &redis);
     let log = server.log_text();
     assert!(
-        log.contains("whoever owns the register next goes by the store network=lan"),
+        log.contains("the next owner goes by the store network=lan"),
         "who restarted it is told what that was: {log}"
     );
     types(directory.path(), &server, second);

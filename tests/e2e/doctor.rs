@@ -1,4 +1,4 @@
-//! `allod doctor` on a machine: a directory, a server that runs, a Redis that is set wrongly.
+//! `allod doctor` on a machine: a directory, a running server, a Redis with wrong settings.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,12 +11,12 @@ use crate::server::{Server, Starting, allod};
 /// No server listens on the discard port.
 const NOBODY: &str = "127.0.0.1:9";
 
-/// A server that keeps no files, for what is looked at beside it.
+/// A server that keeps no files, to be asked while something else is examined.
 fn beside(directory: &Path) -> Server {
     Starting::with_store(&directory.join("beside"), "memory").ready()
 }
 
-/// Exit code and checks, where this server is asked.
+/// Exit code and checks when this server is asked.
 #[track_caller]
 fn asked(server: &Server, arguments: &[&str]) -> (i32, Vec<Value>) {
     let all: Vec<&str> = ["doctor", "--format", "json"].iter().chain(arguments).copied().collect();
@@ -29,7 +29,7 @@ fn checks(output: &Output) -> (i32, Vec<Value>) {
     (output.status.code().unwrap(), result["checks"].as_array().unwrap().clone())
 }
 
-/// All that is said of something, each as `state: what was seen -> what to do`.
+/// Everything that is said about a check, each as `state: what was seen -> what to do`.
 fn said(checks: &[Value], check: &str) -> Vec<String> {
     let of = checks.iter().filter(|found| found["check"] == check);
     let text = |found: &Value, name: &str| found[name].as_str().unwrap_or_default().to_owned();
@@ -62,7 +62,7 @@ fn a_directory_and_the_server_on_it_are_looked_at_and_nothing_is_changed() {
     let data_text = data.display().to_string();
     let (code, found) = asked(&beside, &["--data", &data_text]);
     assert_eq!(code, 0, "{found:#?}");
-    has(&found, "directory", "ok", "the first start makes it");
+    has(&found, "directory", "ok", "the first start creates it");
     has(&found, "register", "ok", "none yet");
     has(&found, "config", "ok", "store.directory = ");
     assert!(names(directory.path()).is_empty(), "nothing is made");
@@ -82,13 +82,13 @@ fn a_directory_and_the_server_on_it_are_looked_at_and_nothing_is_changed() {
     has(&found, "conflicts", "ok", "none");
     has(&found, "version", "ok", "records 1");
     assert_eq!(names(&data), before);
-    // It runs, and another address is asked.
+    // The server runs, but another address is asked.
     let (code, found) =
         checks(&server.allod(&["doctor", "--server", NOBODY, "--data", &data_text, "--format", "json"]));
     assert_eq!(code, 1);
     has(&found, "server", "wrong", "is in use, and no server answers");
 
-    // For people, with what to do.
+    // The output for people says what to do, too.
     let table = server.allod_ok(&["doctor", "--data", &data_text]);
     assert!(table.contains("\nok       lock") && table.contains(" things looked at: 0 wrong, "), "{table}");
     server.stop();
@@ -99,7 +99,7 @@ fn a_directory_and_the_server_on_it_are_looked_at_and_nothing_is_changed() {
     beside.stop();
 }
 
-/// A restored server answers whatever it is asked, and chooses no address.
+/// `ALLOD_SERVER` and `--server` both name a server.
 #[test]
 fn a_server_that_was_named_and_does_not_answer_is_wrong() {
     let directory = tempfile::tempdir().unwrap();
@@ -125,7 +125,8 @@ fn a_server_whose_settings_nobody_named_is_not_said_to_be_well() {
         assert!(Command::new(allod()).args(arguments).status().unwrap().success(), "{arguments:?}");
     }
     let server = Server::start(&directory.path().join("restored"));
-    // Here there is no `allod-data`, and nothing listens at the port above.
+    // A restored server answers whatever it is asked, and chooses no address. This directory has no `allod-data`, and
+    // nothing listens at the port above.
     let asked_of_it = |arguments: &[&str]| {
         let mut command = Command::new(allod());
         let address = server.address.to_string();
@@ -135,7 +136,7 @@ fn a_server_whose_settings_nobody_named_is_not_said_to_be_well() {
     let (code, found) = asked_of_it(&[]);
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "ready", "warning", "whether ");
-    has(&found, "server", "warning", "has not allod-data open");
+    has(&found, "server", "warning", "does not have allod-data open");
     let (code, found) = asked_of_it(&["--data", "restored"]);
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "register", "warning", "restored from a copy");
@@ -153,7 +154,7 @@ fn what_a_start_would_refuse_is_wrong() {
     let foreign = directory.path().display().to_string();
     let (code, found) = asked(&beside, &["--data", &foreign]);
     assert_eq!(code, 1);
-    has(&found, "register", "wrong", "it is no allod register");
+    has(&found, "register", "wrong", "it is not an allod register");
 
     std::fs::write(path("wrong.toml"), "[log]\nlevel = \"a=b=c\"\n").unwrap();
     let (code, found) = asked(&beside, &["--config", &path("wrong.toml")]);
@@ -168,7 +169,7 @@ fn what_a_start_would_refuse_is_wrong() {
     std::fs::write(path("shards.toml"), "[store]\nshards = 16\n").unwrap();
     let (code, found) = asked(&beside, &["--config", &path("shards.toml"), "--data", &path("data")]);
     assert_eq!(code, 1);
-    has(&found, "register", "wrong", "-> take `store.shards` out, or set it to 4");
+    has(&found, "register", "wrong", "-> leave `store.shards` out, or set it to 4");
 
     let (code, found) = asked(&beside, &["--data", &path("data")]);
     assert_eq!(code, 0, "{found:#?}");
@@ -206,13 +207,18 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     assert_eq!(redis.text(&["DBSIZE"]), "0", "nothing is made");
     assert!(!data.exists());
 
-    // The same words as those of a start.
+    // A start uses the same words.
     let start = Command::new(allod()).args(["serve", "--redis", &url, "--data", &data_text]).output().unwrap();
     assert!(String::from_utf8_lossy(&start.stderr).contains("maxmemory-policy allkeys-lru"), "{start:?}");
     redis.end();
     let (code, found) = asked(&beside, &["--redis", &url, "--data", &data_text]);
     assert_eq!(code, 1);
-    has(&found, "redis", "wrong", "-> see that Redis runs and lets this server in, or name another by `--redis URL`");
+    has(
+        &found,
+        "redis",
+        "wrong",
+        "-> make sure that Redis runs and lets this server in, or name another one with `--redis URL`",
+    );
 
     let Some(good) = Redis::start(&place("good"), &["--appendonly", "yes", "--appendfsync", "always"]) else { return };
     let config = directory.path().join("k.toml");
@@ -222,7 +228,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     assert_eq!(code, 0, "{found:#?}");
     has(&found, "redis", "warning", "fewer than are waited for (1)");
 
-    // What a start would be refused with at its first script is told before.
+    // A missing right that would stop a start at its first script is reported beforehand.
     good.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-zadd"]);
     let url = good.url().replace("redis://", "redis://allod:secret@");
     let (code, found) = asked(&beside, &["--redis", &url, "--data", &data_text]);
@@ -236,7 +242,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     good.ask(&["ACL", "SETUSER", "allod", "+zadd"]);
     assert_eq!(asked(&beside, &["--redis", &url, "--data", &data_text]).0, 0);
 
-    // A server made a register there; then Redis is another one.
+    // A server made a register there; then another Redis is named.
     let started = Starting::with_arguments(&data, &["serve", "--redis", &good.url(), "--data", &data_text]);
     let server = started.ready();
     let (code, found) =
@@ -247,7 +253,7 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     has(&found, "nodes", "ok", "seen lately");
     has(&found, "durability", "ok", "loss of power");
     server.stop();
-    // A node that wrote it anew ended on the way.
+    // A node that was writing the register anew ended halfway.
     good.ask(&["HSET", "{allod}:register", "moved", "anew node-7"]);
     let (code, found) = asked(&beside, &["--redis", &good.url(), "--data", &data_text]);
     assert_eq!(code, 1);
@@ -258,7 +264,8 @@ fn a_redis_that_is_set_wrongly_or_is_away_is_told_with_what_to_do() {
     has(&found, "register", "wrong", "Redis was emptied");
 }
 
-/// Of what is left of a register each says what is missing, and how it is removed: not what comes of it, nor to wait for nobody.
+/// Each check says what is missing of the register and how to remove what is left; it does not talk of consequences, or ask
+/// to wait for a node that does not live.
 #[test]
 fn a_register_of_which_a_part_is_gone_or_that_this_node_left_unfinished_is_told_with_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
@@ -285,7 +292,7 @@ fn a_register_of_which_a_part_is_gone_or_that_this_node_left_unfinished_is_told_
     }
     assert_eq!(looked().0, 0, "{:#?}", looked().1);
 
-    // It was killed while it wrote the register anew.
+    // The node was killed while it wrote the register anew.
     redis.ask(&["HSET", "{allod}:register", "moved", "anew node-7"]);
     let refused = Command::new(allod()).arg("serve").args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

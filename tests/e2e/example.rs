@@ -15,7 +15,7 @@ async fn the_example_of_the_client_takes_addresses_and_gives_them_back() {
     let readme = include_str!("../../README.md");
     let (_, shown) = readme.split_once("$ cargo run --release --example first_client\n").unwrap();
     let (shown, _) = shown.split_once("```").unwrap();
-    // As often as one likes.
+    // The example can be run as often as one likes.
     for _ in 0..2 {
         let mut said = String::new();
         first_client::tour(&server.address.to_string(), |line| said += &(line + "\n")).await.unwrap();

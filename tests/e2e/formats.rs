@@ -1,9 +1,9 @@
-//! A register of every format that was ever released is read by today's program, in files and in Redis: `tests/golden`
-//! keeps one of each format, with all kinds of records, and what it answered. One of a later format is refused with clear
-//! words, and nothing of it is changed.
+//! Today's program reads a register of every format that was ever released, in files and in Redis: `tests/golden` keeps one
+//! of each format, with all kinds of records, and the answers that it gave. A register of a later format is refused with a
+//! clear message, and is not changed.
 //!
-//! `stored` keeps what lies in a directory or in Redis as text. When a format is raised, `ALLOD_WRITE_GOLDEN=1 cargo test
-//! --test e2e formats` writes the register of the new one, once; those before are never written again.
+//! `stored` keeps the contents of a directory or of Redis as text. After a format was raised, `ALLOD_WRITE_GOLDEN=1 cargo
+//! test --test e2e formats` writes the register of the new one, once; the earlier ones are never written again.
 
 mod stored;
 
@@ -15,23 +15,23 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::redis::Redis;
-use crate::server::{Server, Starting, http_get};
+use crate::server::{Server, Starting};
 
-/// Formats of registers so far.
+/// The formats of registers so far.
 const FORMATS: [u8; 1] = [1];
 const FORMAT: u8 = Format::NEWEST.number();
-/// So short that what a test asks fills some, and a snapshot is made of them.
+/// So small that the test fills several segments, and a snapshot of them is made.
 const SEGMENT_BYTES: u64 = 8 << 10;
-/// Few, so that the files are short.
+/// Few shards, so that the files are short.
 const SHARDS: u16 = 4;
-/// No reservation ends while golden files are read: five years.
+/// Five years, so that no reservation ends while golden files are read.
 const LONG_SECONDS: u64 = 5 * 366 * 86_400;
 
 fn golden(format: u8, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/register-v{format}/{name}"))
 }
 
-/// History is kept for ever: golden files get old.
+/// History is kept for ever, because golden files get old.
 fn settings() -> Vec<(String, String)> {
     let keep_seconds = 100 * 365 * 86_400_u64;
     let set = [("ALLOD_HISTORY__KEEP_SECONDS", keep_seconds), ("ALLOD_STORE__SHARDS", SHARDS.into())];
@@ -41,14 +41,10 @@ fn settings() -> Vec<(String, String)> {
 fn serve(store: &[&str], data: &Path) -> Server {
     let data_text = data.display().to_string();
     let arguments = [&["serve", "--data", &data_text], store].concat();
-    let server = Starting::with_environment(data, &arguments, settings()).ready();
-    while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    server
+    Starting::with_environment(data, &arguments, settings()).owning()
 }
 
-/// All kinds of records, with what each may have.
+/// Makes all kinds of records, with every member that each may have.
 async fn fill(server: &Server) {
     let mut client = Client::connect(server.address).await.unwrap();
     let deployment = |addresses: [&str; 2]| {
@@ -91,14 +87,14 @@ async fn fill(server: &Server) {
     let first = client.call("deployment.apply", deployment(["10.0.0.80", "10.0.0.81"])).await.ok();
     client.call("deployment.commit", json!({"deployment": "shop", "plan": first["plan"]})).await.ok();
     client.call("deployment.apply", deployment(["10.0.0.81", "10.0.0.82"])).await.ok();
-    // Enough for more than one segment.
+    // Enough changes for more than one segment.
     for n in 0..8 {
         let changed = json!({"network": "lan", "owner": "six", "set": {"note": format!("{n} {}", "x".repeat(900))}});
         client.call("ip.update", changed).await.ok();
     }
 }
 
-/// What it shows of itself, but what depends on when it is asked and on where its clock stands.
+/// What a server answers about its register, without what depends on the time of the question or on the server's clock.
 async fn shown(server: &Server) -> Vec<Value> {
     let mut client = Client::connect(server.address).await.unwrap();
     let mut answers = Vec::new();
@@ -134,7 +130,7 @@ fn without_clock(value: Value) -> Value {
     }
 }
 
-/// One answer a line.
+/// One answer per line.
 fn lines(answers: &[Value]) -> String {
     answers.iter().map(|answer| format!("{answer}\n")).collect()
 }
@@ -144,12 +140,12 @@ fn same(now: &[Value], golden: &str) {
     let golden: Vec<Value> = golden.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(now.len(), golden.len());
     for (now, golden) in now.iter().zip(&golden) {
-        // Members that later formats add are no concern of what is there.
+        // Members that later formats add do not matter.
         assert!(has(now, golden), "now: {now:#}\nthen: {golden:#}");
     }
 }
 
-/// Does it have all that was there then, and of each list no more?
+/// Does the answer have everything that was there then, and no more elements in any list?
 fn has(now: &Value, then: &Value) -> bool {
     match (now, then) {
         (Value::Object(now), Value::Object(then)) => {
@@ -162,7 +158,7 @@ fn has(now: &Value, then: &Value) -> bool {
     }
 }
 
-/// The register of the newest format, where nobody has written it yet.
+/// Should the register of the newest format be written, and has nobody written it yet?
 fn is_to_be_written(name: &str) -> bool {
     std::env::var_os("ALLOD_WRITE_GOLDEN").is_some() && !golden(FORMAT, name).exists()
 }
@@ -176,7 +172,7 @@ fn kept(format: u8, name: &str) -> String {
     std::fs::read_to_string(golden(format, name)).unwrap()
 }
 
-/// It is read, written on, and read again.
+/// Checks that the register can be read, written to, and read again.
 async fn is_served(serve: impl Fn() -> Server, golden: &str) {
     let server = serve();
     same(&shown(&server).await, golden);
@@ -210,7 +206,7 @@ async fn files_of_every_format_are_read_and_written_on() {
         fill(&server).await;
         let answers = shown(&server).await;
         server.stop();
-        // One with a snapshot, and with a log behind it.
+        // The register gets a snapshot, and a log after it.
         let store = EmbeddedStore::open(&data, SHARDS, small).unwrap();
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while allod::store::Store::figures(&store).compactions == 0 {

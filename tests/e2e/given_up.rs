@@ -1,5 +1,5 @@
-//! A flipped bit in history that a snapshot covers, or in a snapshot: the start is refused, names what helps, and that helps; nothing else is
-//! given up.
+//! A bit is flipped in history that a snapshot covers, or in a snapshot. The start is refused and names the remedy, the
+//! remedy works, and nothing else is given up.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -36,7 +36,7 @@ impl Client {
     }
 }
 
-/// A register with a snapshot behind several short segments; where a client stood early, and what is held.
+/// A register with a snapshot after several short segments. Returns an early cursor of a client, and what is held.
 fn register(data: &Path) -> (Value, Value) {
     let options =
         EmbeddedOptions { segment_bytes: 16 << 10, snapshot_log_bytes: 32 << 10, ..EmbeddedOptions::default() };
@@ -66,7 +66,7 @@ fn flip(path: &Path, at: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// What holds the register: the segments with something in them.
+/// The segments that have contents.
 fn segments(data: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
     let mut segments: Vec<PathBuf> =
@@ -88,7 +88,7 @@ fn refused(starting: Starting) -> String {
 
 fn doctor(data: &Path) -> String {
     let output = Command::new(allod()).args(["doctor", "--data"]).arg(data).output().unwrap();
-    // Its table breaks lines where a terminal would.
+    // The table breaks lines as a terminal would.
     String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -115,7 +115,7 @@ fn a_flipped_bit_in_history_that_a_snapshot_covers_costs_that_history_and_only_w
     let mut client = Client::of(server.address);
     let list = json!({"network": "lan", "limit": 10_000});
     assert_eq!(client.ask("ip.list", &list)["result"]["reservations"], held);
-    // As where history was let go by its bounds.
+    // This is the answer as for history that was dropped by its bounds.
     let lost = client.ask("events.watch", &json!({"network": "lan", "since": early}));
     assert_eq!(lost["error"]["data"]["kind"], "cursor_lost", "{lost}");
     let told = client.ask("events.history", &json!({"network": "lan", "owner": "o0"}));
@@ -128,7 +128,7 @@ fn a_flipped_bit_in_history_that_a_snapshot_covers_costs_that_history_and_only_w
     drop(client);
     server.stop();
 
-    // Said once; and what was given up stays until somebody removes it.
+    // The flag is given once; what was given up stays until somebody removes it.
     assert!(doctor(&data).contains("history that was given up: 2 files of it"), "{}", doctor(&data));
     let server = serve(&data, &[]).ready();
     assert!(segments[..2].iter().all(|path| path.with_extension("seg.given-up").exists() && !path.exists()));

@@ -1,4 +1,4 @@
-//! The past as the command line tells it, over a restart and from a network that is no more.
+//! The past as the command line tells it, after a restart and for a network that no longer exists.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn who_held_an_address_is_told_after_its_network_was_deleted_and_the_server_star
     let server = Starting::new(&data).ready();
     told(&server, &["network", "create", "lan", "--subnet", "10.0.0.0/24,gateway=10.0.0.1"]);
     told(&server, &["ip", "allocate", "lan", "--owner", "web/0", "--reason", "a new machine"]);
-    // More than the server tells at once, of the same address.
+    // More events of one address than the server tells in one answer.
     for _ in 0..60 {
         told(&server, &["ip", "renew", "lan", "--owner", "web/0", "--ttl", "1h"]);
         told(&server, &["ip", "renew", "lan", "--owner", "web/0", "--permanent"]);
@@ -46,7 +46,7 @@ fn who_held_an_address_is_told_after_its_network_was_deleted_and_the_server_star
     let types: Vec<&str> = all.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!((types[0], types[1], types[types.len() - 1]), ("network_created", "granted", "network_deleted"));
     assert_eq!(all.len(), 124);
-    // Some of it, and the rest from where that ended.
+    // A part of the history, and the rest from where that ended.
     let some = lines(&told(&server, &["history", "--network", "lan", "--limit", "101", "--format", "json"]));
     let last = some[100]["cursor"].as_str().unwrap();
     let rest = lines(&told(&server, &["history", "--network", "lan", "--after", last, "--format", "json"]));
@@ -65,7 +65,7 @@ fn who_held_an_address_of_a_network_that_is_deleted_and_remembered_is_told_by_th
         "ip claim old 10.0.0.5 --owner web/0",
         "network update old --name new",
         "network delete new --force --yes",
-        // Its names are others' by now.
+        // Both of its names belong to other networks by now.
         "network create old --subnet 10.1.0.0/24",
         "network create new --subnet 10.2.0.0/24",
     ] {

@@ -1,5 +1,5 @@
-//! What an import does where something stands in its way: a store that is away, people who changed what the file has, an import
-//! before it that broke off.
+//! Imports that meet an obstacle: a store that is away, people who changed what is in the file, an earlier import that broke
+//! off.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,7 +38,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Refused with that of its second line, and of no other.
+/// Checks that the second line is refused for this reason, and no other line.
 #[track_caller]
 fn is_bad_line(output: &Output, part: &str) {
     let said = said(output);
@@ -47,7 +47,7 @@ fn is_bad_line(output: &Output, part: &str) {
     assert!(output.status.code() == Some(1) && bad, "{said}");
 }
 
-/// Stands before a server, whose store is away for one method.
+/// Stands in front of a server, and answers one method as if the store were away.
 fn away_for(server: SocketAddr, method: &'static str) -> SocketAddr {
     let door = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = door.local_addr().unwrap();
@@ -85,7 +85,7 @@ fn pass(client: TcpStream, server: TcpStream, method: &str) {
     }
 }
 
-/// Whoever takes that for a refused line opens the network, and its addresses go to others.
+/// If this were taken for a refused line, the network would be opened, and its addresses would go to others.
 #[tokio::test]
 async fn an_import_whose_server_cannot_write_breaks_off_and_leaves_the_network_reserved() {
     let directory = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ async fn an_import_whose_server_cannot_write_breaks_off_and_leaves_the_network_r
     }
 }
 
-/// What it is to be is not in it.
+/// The settings that the network is to have are not in it yet.
 #[test]
 fn what_an_import_left_half_done_is_not_exported() {
     let directory = tempfile::tempdir().unwrap();
@@ -130,7 +130,7 @@ async fn with_cloud(server: &Server) -> Client {
     client
 }
 
-/// The infrastructure picked another one since.
+/// The infrastructure has picked another address since.
 #[tokio::test]
 async fn an_old_file_moves_no_slot_of_a_dynamic_network_to_the_address_that_it_had() {
     let directory = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ async fn an_old_file_moves_no_slot_of_a_dynamic_network_to_the_address_that_it_h
     }
 }
 
-/// Of what takes several calls, the first alone is no import.
+/// The first of several calls alone is not yet an import.
 #[tokio::test]
 async fn what_an_import_wrote_down_by_half_in_a_dynamic_network_the_next_one_ends() {
     let directory = tempfile::tempdir().unwrap();
@@ -176,12 +176,12 @@ async fn what_an_import_wrote_down_by_half_in_a_dynamic_network_the_next_one_end
         let there: Vec<Value> =
             exported(&server)[2..4].iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(there, lines, "{method}, in service: {is_there}");
-        // A third one finds all of it.
+        // A third import finds everything there.
         assert!(said(&import(server.address, &file, &[])).contains("2 reservations had been there already"));
     }
 }
 
-/// The server is asked of a line in such a network step by step: what its last step would be refused is known before the first.
+/// In such a network a line takes several calls to the server: a refusal of the last one must be known before the first.
 #[tokio::test]
 async fn a_mac_that_somebody_else_has_is_told_before_anything_is_written_down_in_a_dynamic_network() {
     let directory = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ async fn a_mac_that_somebody_else_has_is_told_before_anything_is_written_down_in
     }
 }
 
-/// Somebody set a printer there up since.
+/// Somebody has reserved the addresses for printers since.
 #[tokio::test]
 async fn in_a_network_in_service_what_was_reserved_since_is_not_claimed() {
     let directory = tempfile::tempdir().unwrap();
@@ -217,14 +217,14 @@ async fn in_a_network_in_service_what_was_reserved_since_is_not_claimed() {
     for more in [&["--dry-run"][..], &[]] {
         let output = import(server.address, &file, more);
         let told = said(&output);
-        // Who holds one stays, whatever was reserved.
+        // A holder keeps its address, whatever was reserved.
         assert!(output.status.code() == Some(1) && told.contains("1 bad line\n"), "{told}");
         assert!(told.contains("  line 4: ") && told.contains("printers"), "{told}");
         assert_eq!(client.list_all().await, before);
     }
 }
 
-/// Each of the two servers says for itself how long a line may be.
+/// Each server has its own limit for the length of a line.
 #[test]
 fn a_network_of_more_than_a_line_has_by_default_is_imported_where_the_server_takes_such_lines() {
     let directory = tempfile::tempdir().unwrap();

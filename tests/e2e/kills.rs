@@ -1,13 +1,13 @@
-//! Kill, start, audit, again and again: whatever the moment, what was answered is true. On files, and over Redis, which
-//! lives on.
+//! Kill, start, audit, again and again: whatever the moment of the kill, what was answered is true. On files, and over a
+//! Redis that survives.
 //!
-//! The moments come from a seed (`ALLOD_SEED`), and are the same again as far as the machine is.
+//! The moments come from a seed (`ALLOD_SEED`), and repeat as far as the machine allows.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -17,18 +17,18 @@ use crate::client::{Answer, Client};
 use crate::ledger::{Grant, Key, Known, Ledger};
 use crate::redis::Redis;
 use crate::seed::seed;
-use crate::server::{Server, Starting, http_get};
+use crate::server::{Server, Starting};
 
 const KILLS: usize = 20;
 const KILLS_OVER_REDIS: usize = 10;
 const CONNECTIONS: usize = 8;
 /// Requests of one round of a connection, each for another owner.
 const DEPTH: usize = 16;
-/// Owners of one connection; more than its share of the small networks, so that these run full.
+/// Owners of one connection: more than its share of the small networks, so that these run full.
 const OWNERS: usize = 96;
 const SCOPE: &str = "kills";
 
-/// Small enough to run full, of every policy, with and without cooldown, of both families.
+/// Networks that are small enough to run full: all policies, with and without cooldown, both families.
 fn networks() -> [Value; 4] {
     [
         json!({"name": "lowest", "subnets": [{"cidr": "10.1.0.0/24", "gateway": "10.1.0.1"}]}),
@@ -57,18 +57,12 @@ impl Ground {
         }
     }
 
-    /// Waits until it is ready, and owns the register.
-    pub async fn start(&self) -> Server {
-        let server = self.begin().ready();
-        let end = Instant::now() + Duration::from_secs(60);
-        while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
-            assert!(Instant::now() < end, "it does not own the register: {}", server.log_text());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        server
+    /// Waits until the server is ready, and owns the register.
+    pub fn start(&self) -> Server {
+        self.begin().owning()
     }
 
-    /// Lets the time pass in which a dead node is waited for.
+    /// Removes what would make the next start wait for the dead node.
     pub fn bury(&self) {
         let Some(redis) = &self.redis else { return };
         redis.ask(&["DEL", "{allod}:nodes"]);
@@ -97,7 +91,7 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
     let seed = seed();
     let mut random = SmallRng::seed_from_u64(seed);
     let ledger = Arc::new(Mutex::new(Ledger::default()));
-    let server = ground.start().await;
+    let server = ground.start();
     let mut client = Client::connect(server.address).await.unwrap();
     for network in networks() {
         client.call("network.create", network).await.ok();
@@ -110,7 +104,7 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
             kill_while_starting(ground, Duration::from_millis(random.random_range(0..60))).await;
             ground.bury();
         }
-        let server = ground.start().await;
+        let server = ground.start();
         audit(&ledger, server.address).await;
         let busy: Vec<_> = (0..CONNECTIONS)
             .map(|number| tokio::spawn(work(Arc::clone(&ledger), server.address, number, random.random())))
@@ -124,13 +118,13 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
         eprintln!("kill {}: {} held, {} unanswered", kill + 1, ledger.held().count(), ledger.open());
     }
     ground.bury();
-    let server = ground.start().await;
+    let server = ground.start();
     audit(&ledger, server.address).await;
     assert!(ledger.lock().unwrap().held().count() > 0, "nothing was ever granted");
     server.kill();
 }
 
-/// A kill may also hit a server that is still reading its store.
+/// Kills a server that may still be reading its store.
 async fn kill_while_starting(ground: &Ground, after: Duration) {
     let starting = ground.begin();
     tokio::time::sleep(after).await;
@@ -172,7 +166,7 @@ async fn work(ledger: Arc<Mutex<Ledger>>, server: SocketAddr, number: usize, see
     }
 }
 
-/// What to ask, given what is known: mostly the other thing, sometimes the same again.
+/// What to ask, given what is known: mostly a change, sometimes the same again.
 fn call((network, owner): &Key, known: &Known, random: &mut SmallRng) -> (String, Value) {
     let base = json!({"network": network, "scope": SCOPE, "owner": owner});
     match known {
@@ -202,7 +196,7 @@ fn outcome(key: &Key, known: Known, method: &str, answer: Answer) -> Known {
             Known::Free
         }
         ("ip.allocate", Answer::Refused(kind, _), Known::Free) if kind == "not_enough_capacity" => Known::Free,
-        // A repeated allocate changes nothing, answered or not.
+        // A repeated allocate changes nothing, whether it was answered or not.
         ("ip.allocate", Answer::Lost, Known::Held(grant)) => Known::Held(grant),
         ("ip.allocate", Answer::Lost, _) => Known::PerhapsHeld,
         (_, Answer::Lost, Known::Held(grant)) => Known::PerhapsFree(grant),

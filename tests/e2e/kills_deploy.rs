@@ -1,6 +1,6 @@
-//! A deployment whose server is killed between apply and commit, or in the middle of either: after each start all of it is
-//! there or nothing, in all of its networks, and whoever repeats what he asked last goes on from there. On files, and over
-//! Redis, which lives on.
+//! The server of a deployment is killed between apply and commit, or in the middle of either. After each start all of the
+//! round is there or nothing, in all of its networks, and a client that repeats its last request goes on from there. On
+//! files, and over a Redis that survives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,20 +18,20 @@ use crate::seed::seed;
 
 const KILLS: usize = 20;
 const KILLS_OVER_REDIS: usize = 8;
-/// Instances that come with a round and go with the next. Two rounds of them fit into a network, and not three: what leaked
-/// would be missed.
+/// Instances that come with a round and go with the next one. A network has room for two rounds of them but not for three,
+/// so that a leak shows.
 const INSTANCES: usize = 50;
 const NETWORKS: [&str; 2] = ["one", "two"];
-/// Two instances that swap these in network `one` each round.
+/// Two instances swap these addresses of network `one` in each round.
 const STATIC: [&str; 2] = ["10.1.0.120", "10.1.0.121"];
 const SWAPPING: [&str; 2] = ["x", "y"];
 
-/// How far a round is, as far as its client was told.
+/// How far a round has come, according to its client.
 #[derive(Debug, Clone, PartialEq)]
 enum Told {
-    /// The round before is committed, and this one was not asked for.
+    /// The previous round is committed, and this one was not asked for.
     Nothing,
-    /// It was asked for, and no answer came.
+    /// The round was asked for, and no answer came.
     PerhapsApplied,
     Applied {
         plan: u64,
@@ -51,7 +51,7 @@ struct Run {
     rounds_done: usize,
 }
 
-/// Which of a round's states the register is in.
+/// The state of a round that the register is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Before,
@@ -75,7 +75,7 @@ fn wishes(round: usize) -> Value {
     json!({"deployment": "shop", "instances": instances})
 }
 
-/// What is held in a state of a round. Before the first there is nothing.
+/// What is held in a state of a round. Before the first round that is nothing.
 fn held(round: usize, state: State) -> Holdings {
     let mut held = Holdings::new();
     let mut of = |round: usize, obsolete: bool| {
@@ -95,7 +95,7 @@ fn held(round: usize, state: State) -> Holdings {
         }
         State::Committed => of(round, false),
     }
-    // What is promised changes hands with the commit; the first time there is nobody to let it go.
+    // The promised addresses change hands with the commit; in the first round nobody has to release them.
     let swapped = state == State::Committed || first;
     let dealt = if swapped { round } else { round - 1 };
     held.extend(
@@ -104,7 +104,7 @@ fn held(round: usize, state: State) -> Holdings {
     held
 }
 
-/// What is held, as the register tells it; no address twice.
+/// What the register says is held; no address may be held twice.
 async fn found(client: &mut Client) -> Holdings {
     let all = match client.call("deployment.get", json!({"deployment": "shop"})).await {
         Answer::Refused(kind, _) if kind == "not_found" => return Holdings::new(),
@@ -146,7 +146,7 @@ fn plan_of(result: &Value) -> u64 {
     result["plan"].as_u64().unwrap()
 }
 
-/// Instance and network → address.
+/// From instance and network to address.
 fn addresses(result: &Value) -> BTreeMap<(String, String), String> {
     let instances = result["instances"].as_array().unwrap().iter();
     let slots = instances.flat_map(|instance| {
@@ -161,7 +161,7 @@ fn addresses(result: &Value) -> BTreeMap<(String, String), String> {
         .collect()
 }
 
-/// Goes on from what was told last, by asking it again, until the connection breaks.
+/// Goes on from what the client was told last, by asking for it again, until the connection breaks.
 async fn work(run: Arc<Mutex<Run>>, server: SocketAddr) {
     let Ok(mut client) = Client::connect(server).await else { return };
     loop {
@@ -206,7 +206,7 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
     let seed = seed();
     let mut random = SmallRng::seed_from_u64(seed);
     let run = Arc::new(Mutex::new(Run { round: 1, told: Told::Nothing, latest: 0, rounds_done: 0 }));
-    let server = ground.start().await;
+    let server = ground.start();
     let mut client = Client::connect(server.address).await.unwrap();
     for (at, network) in NETWORKS.iter().enumerate() {
         let subnets =
@@ -216,7 +216,7 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
     server.kill();
     for kill in 0..kills {
         ground.bury();
-        let server = ground.start().await;
+        let server = ground.start();
         audit(&run, server.address).await;
         let busy = tokio::spawn(work(Arc::clone(&run), server.address));
         tokio::time::sleep(Duration::from_millis(random.random_range(1..250))).await;
@@ -226,10 +226,10 @@ async fn kill_again_and_again(ground: &Ground, kills: usize) {
         eprintln!("kill {}: round {}, {} done", kill + 1, run.round, run.rounds_done);
     }
     ground.bury();
-    let server = ground.start().await;
+    let server = ground.start();
     audit(&run, server.address).await;
     assert!(run.lock().unwrap().rounds_done > 0, "nothing was ever committed");
-    // Let go, all of it: what is left would be a leak.
+    // Everything is released: what remains would be a leak.
     let mut client = Client::connect(server.address).await.unwrap();
     client.call("deployment.delete", json!({"deployment": "shop"})).await.ok();
     for network in NETWORKS {

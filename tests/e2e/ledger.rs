@@ -1,30 +1,31 @@
 //! What the clients were told, and whether the server still knows it.
 //!
-//! An owner's slot is *held* (an answer named its address and generation), *free* (never asked for, or an answer said
-//! released), or *open* (a request about it was sent and not answered: then both outcomes are right, but only those).
+//! An owner's slot is *held* (an answer named its address and generation), *free* (never asked for, or an answer said that
+//! it was released), or *open* (a request about it was sent and not answered: either of its two outcomes is right, and no
+//! third).
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
-/// Network and owner; the tests use one scope and slot.
+/// Network and owner; the tests use one scope and one slot.
 pub type Key = (String, String);
 
-/// A grant as it was answered.
+/// A grant, as it was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub address: String,
     pub generation: u64,
 }
 
-/// What is known of one owner in one network.
+/// What is known about one owner in one network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Known {
     Held(Grant),
     Free,
-    /// An unanswered allocate.
+    /// An allocate was not answered.
     PerhapsHeld,
-    /// An unanswered release of this.
+    /// A release of this grant was not answered.
     PerhapsFree(Grant),
 }
 
@@ -32,12 +33,12 @@ pub enum Known {
 #[derive(Debug, Default)]
 pub struct Ledger {
     known: BTreeMap<Key, Known>,
-    /// Highest generation that an answer named, by network and address.
+    /// The highest generation that an answer named, by network and address.
     generations: HashMap<(String, String), u64>,
 }
 
 impl Grant {
-    /// Out of a reservation or a brief answer.
+    /// Reads a reservation or a brief answer.
     #[track_caller]
     pub fn of(reservation: &Value) -> Self {
         let address = reservation["address"].as_str().unwrap_or_else(|| panic!("no address: {reservation}"));
@@ -58,7 +59,7 @@ impl Ledger {
         self.known.get(key).cloned().unwrap_or(Known::Free)
     }
 
-    /// Owners that hold an address for certain.
+    /// Owners that certainly hold an address.
     pub fn held(&self) -> impl Iterator<Item = (&Key, &Grant)> {
         self.known.iter().filter_map(|(key, known)| match known {
             Known::Held(grant) => Some((key, grant)),
@@ -66,13 +67,13 @@ impl Ledger {
         })
     }
 
-    /// Owners of whom an answer is missing.
+    /// The number of owners for whom an answer is missing.
     pub fn open(&self) -> usize {
         let open = |known: &&Known| matches!(known, Known::PerhapsHeld | Known::PerhapsFree(_));
         self.known.values().filter(open).count()
     }
 
-    /// An address never comes back with a generation that it had before.
+    /// Checks that an address never comes back with a generation that it had before.
     #[track_caller]
     fn check_generation(&mut self, key: &Key, grant: &Grant) {
         let place = (key.0.clone(), grant.address.clone());
@@ -87,9 +88,9 @@ impl Ledger {
         *seen = grant.generation.max(*seen);
     }
 
-    /// Compares with all reservations of the server, and settles what was open by what is there now.
+    /// Compares the ledger with all reservations of the server, and settles what was open by what is there now.
     ///
-    /// `realms` tells the realm of each network: inside one an address has one holder.
+    /// `realms` gives the realm of each network: within a realm an address has one holder.
     #[track_caller]
     pub fn audit(&mut self, reservations: &[Value], realms: &HashMap<String, String>) {
         let (there, problems) = self.compare(reservations, realms);
@@ -98,7 +99,7 @@ impl Ledger {
         self.settle(&there);
     }
 
-    /// What is there, and everything that should not be so.
+    /// What is there, and everything that is wrong with it.
     fn compare(&self, reservations: &[Value], realms: &HashMap<String, String>) -> (BTreeMap<Key, Grant>, Vec<String>) {
         let mut there: BTreeMap<Key, Grant> = BTreeMap::new();
         let mut holders: HashMap<(&str, String), Key> = HashMap::new();
@@ -132,7 +133,7 @@ impl Ledger {
         (there, problems)
     }
 
-    /// What was open is now one or the other.
+    /// Settles what was open by what is there.
     fn settle(&mut self, there: &BTreeMap<Key, Grant>) {
         let open: Vec<Key> = self
             .known

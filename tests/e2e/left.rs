@@ -1,4 +1,4 @@
-//! What a node left on its disk of a register that is moved to another place, or was.
+//! What a node left on its disk of a register that is moved to another place, or was moved before.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ fn run(arguments: &[&str]) -> (bool, String) {
     (status.success(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }
 
-/// A node that acknowledges to its disk, as no replica is there.
+/// A node that acknowledges changes once they are on its disk, because no replica is there.
 fn degrading(url: &str, data: &Path) -> Server {
     let environment = [("ALLOD_STORE__REDIS_REPLICAS", "1"), ("ALLOD_STORE__REDIS_DEGRADE", "true")];
     let environment = environment.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
@@ -19,7 +19,7 @@ fn degrading(url: &str, data: &Path) -> Server {
     Starting::with_environment(data, &["serve", "--redis", url, "--data", &text], environment).ready()
 }
 
-/// Its files whose names begin so.
+/// The files of the directory whose names begin like this.
 fn files(data: &Path, begins: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
     entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(begins)).collect()
@@ -45,13 +45,13 @@ fn what_a_node_left_on_its_disk_and_the_register_has_is_put_aside_by_its_move_al
     assert!(done && said.contains(&format!("put aside: {}", past.display())), "{said}");
     assert!(!left.exists() && std::fs::read(past).unwrap() == bytes, "{said}");
 
-    // It was moved without anybody naming that directory, and no start with what it became brings what lies there.
+    // The register was moved without anybody naming that directory, so no start at the new place would bring what lies there.
     std::fs::rename(past, left).unwrap();
     let (done, said) = run(&moving);
     assert!(done && said.contains("put aside: ") && said.contains("was moved before"), "{said}");
     assert!(!left.exists());
     let (done, said) = run(&moving);
-    assert!(!done && said.contains("was moved to the directory"), "{said}");
+    assert!(done && !said.contains("put aside: ") && said.contains("was moved before"), "{said}");
     let server = Server::start(&to);
     assert!(server.allod_ok(&["ip", "list"]).contains("10.0.0.1"));
     server.stop();

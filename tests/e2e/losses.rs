@@ -1,4 +1,4 @@
-//! What changes of a network take away or replace beside what they say, against the server itself.
+//! What changes of a network remove or replace beyond what they name, against the server itself.
 
 use crate::server::Server;
 

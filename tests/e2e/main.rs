@@ -1,8 +1,8 @@
-//! Tests of the real process: started, spoken to over TCP, killed, started again.
+//! Tests of the real process: it is started, spoken to over TCP, killed, and started again.
 //!
-//! What the product promises is judged by what its clients were told: every answer that arrived is written down, and
-//! after each kill the server must know all of it and nothing that nobody asked for. `ledger` keeps and judges,
-//! `client` speaks raw lines, `server` owns the process. What the pages promise is judged by running them: `story`.
+//! What the product promises is judged by what its clients were told: every answer that arrived is recorded, and after each
+//! kill the server must know all of it, and nothing that nobody asked for. `ledger` records and judges, `client` speaks raw
+//! lines, `server` owns the process. What the pages promise is judged by running them: `story`.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -22,6 +22,7 @@ mod seed;
 mod apply;
 mod archive;
 mod blocks;
+mod broken_off;
 mod client;
 mod copies;
 mod deploy;

@@ -1,5 +1,5 @@
-//! `allod migrate` as it is typed: a served register goes to Redis and back, is refused where it was, and a move that is
-//! killed at any moment is made again.
+//! `allod migrate` as it is typed: a register moves to Redis and back, is refused in its old place, and a move that is
+//! killed at any moment can be made again.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::redis::Redis;
-use crate::server::{Server, Starting, allod, http_get};
+use crate::server::{Server, Starting, allod};
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(allod()).args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -39,21 +39,18 @@ fn refused(arguments: &[&str]) -> String {
     words
 }
 
-/// On files, or over Redis; ready once it owns the register.
+/// A server on files or over Redis; it owns the register when this returns.
 fn serve(place: &str, beside: &Path) -> Server {
     let note = beside.display().to_string();
-    let server = if place.contains("://") {
-        Starting::with_arguments(beside, &["serve", "--redis", place, "--data", &note, "--accept-new-store"]).ready()
+    let starting = if place.contains("://") {
+        Starting::with_arguments(beside, &["serve", "--redis", place, "--data", &note, "--accept-new-store"])
     } else {
-        Server::start(Path::new(place))
+        Starting::new(Path::new(place))
     };
-    while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    server
+    starting.owning()
 }
 
-/// What a register shows of itself: everything but where its clock stands.
+/// What a register shows, except the state of its clock.
 fn shown(server: &Server) -> Vec<String> {
     let mut lines: Vec<String> = server.allod_ok(&["export"]).lines().map(str::to_owned).collect();
     lines.push(server.allod_ok(&["network", "list", "--deleted", "--format", "json"]));
@@ -73,11 +70,12 @@ fn same(now: &[String], before: &[String]) {
     assert!(differs.is_none() && now.len() == before.len(), "{differs:#?}");
 }
 
-/// Without when a lease ends and what is left of it, which ran while the servers ran, and without where the history stood.
+/// Removes what changes while the servers run: the end of a lease, what is left of it, the checksum of the export, and the
+/// position in the history.
 fn without_times(line: &str) -> String {
     let end = |rest: &str| rest.find([',', '}']).unwrap_or(rest.len());
     let mut text = line.to_owned();
-    for name in ["\"expires_at\":", "\"expires_in_seconds\":", "\"cursor\":"] {
+    for name in ["\"expires_at\":", "\"expires_in_seconds\":", "\"crc32\":", "\"cursor\":"] {
         let mut parts = text.split(name);
         let first = parts.next().unwrap_or_default().to_owned();
         text = parts.fold(first, |text, part| text + name + &part[end(part)..]);
@@ -85,19 +83,19 @@ fn without_times(line: &str) -> String {
     text
 }
 
-/// Where a register goes from and to: a directory, Redis, another directory.
+/// The places between which a register moves: a directory, Redis, another directory.
 struct Moving {
     directory: TempDir,
     redis: Redis,
     first: String,
     url: String,
     last: String,
-    /// Where a server over Redis keeps its note.
+    /// The directory of a server over Redis.
     beside: PathBuf,
 }
 
 impl Moving {
-    /// The first one was filled, and showed this. None where there is no `redis-server`.
+    /// Fills a register in the first directory; also returns its server and what it shows. None if there is no `redis-server`.
     async fn begin() -> Option<(Self, Server, Vec<String>)> {
         let directory = tempfile::tempdir().unwrap();
         let redis = Redis::start(directory.path(), &[])?;
@@ -110,14 +108,14 @@ impl Moving {
         Some((Self { directory, redis, first, url, last, beside }, server, before))
     }
 
-    /// A directory that is not there yet.
+    /// A directory that does not exist yet.
     fn elsewhere(&self) -> String {
         self.directory.path().join("elsewhere").display().to_string()
     }
 }
 
 /// Networks, subnets, pools, reserved ranges, blocks, both families, leases, cooldowns, MACs, a network that was deleted
-/// while it held something, and a deployment of which a plan waits for its commit: promised, obsolete and new addresses.
+/// while it held something, and a deployment with a plan that waits for its commit: promised, obsolete and new addresses.
 async fn fill(server: &Server) {
     let mut client = Client::connect(server.address).await.unwrap();
     for network in [
@@ -156,7 +154,7 @@ async fn fill(server: &Server) {
     client.call("deployment.apply", deployment(["10.9.0.20", "10.9.0.10", "10.9.0.40"])).await.ok();
 }
 
-/// Three instances with these addresses, and one that is picked.
+/// Three instances with these addresses, and one whose address is picked.
 fn deployment(addresses: [&str; 3]) -> Value {
     let named =
         |(at, address)| json!({"id": format!("web/{at}"), "networks": [{"network": "lan", "address": address}]});
@@ -165,7 +163,7 @@ fn deployment(addresses: [&str; 3]) -> Value {
     json!({"deployment": "shop", "instances": instances})
 }
 
-/// The plan that was not committed is known, and committed now: two swap, and what the third had is let go.
+/// The plan that was not committed is known, and is committed now: two instances swap, and what the third one had is released.
 async fn commits_what_was_applied_before(server: &Server) {
     let mut client = Client::connect(server.address).await.unwrap();
     let before = client.call("deployment.get", json!({"deployment": "shop"})).await.ok();
@@ -192,7 +190,7 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     assert!(words.contains("in use by process") && words.contains("stop the server"), "{words}");
     server.stop();
 
-    // Nobody is there to be asked.
+    // There is no terminal on which to ask.
     let words = refused(&["migrate", first, url]);
     assert!(words.contains("--yes") && words.contains("--dry-run"), "{words}");
     let words = said(&run(&["migrate", first, url, "--dry-run"]));
@@ -216,9 +214,8 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     );
     let (_, hint) = words.split_once("\nhint: ").unwrap();
     assert!(hint.starts_with(&format!("start the server there: `allod serve --redis {url}")), "{words}");
-    let words = refused(&["migrate", first, url, "--dry-run"]);
-    assert!(words.contains("was moved to redis://127.0.0.1:"), "{words}");
-    // Who copies it each night must hear of it.
+    is_said_to_be_there(first, url, &format!("allod serve --redis {url}"));
+    // Whoever backs up the old place each night must hear of the move.
     let words = refused(&["backup", &moving.elsewhere(), "--data", first]);
     assert!(
         words.contains("was moved to redis://127.0.0.1:") && words.contains("back up the register where"),
@@ -232,12 +229,15 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     let words = refused(&["migrate", first, last, "--yes"]);
     assert!(words.contains("was moved to"), "{words}");
     server.stop();
-    // Also with the directory that it was moved from, as that of the node.
+    // The directory from which the register was moved may be that of the node.
     serve(url, Path::new(first)).stop();
 
     // Also from the directory that noted the register in Redis.
-    migrate(url, last);
-    // Nor would it be moved to anywhere else, though nothing is in the way there.
+    let words = migrate(url, last);
+    let to = format!("the directory {}", Path::new(last).canonicalize().unwrap().display());
+    assert!(words.contains(&format!("from  {url}, keys")) && words.contains(&format!("to    {to}, ")), "{words}");
+    is_said_to_be_there(url, last, &format!("allod serve --data {last}"));
+    // A register that was moved is not moved again, even to a place where nothing is in the way.
     for to in [url, &moving.elsewhere()] {
         for how in ["--dry-run", "--yes"] {
             let words = refused(&["migrate", url, to, how]);
@@ -257,7 +257,32 @@ async fn a_register_goes_to_redis_and_back_and_is_served_in_one_place_only() {
     server.stop();
 }
 
-/// Begins a move, and kills it after so many milliseconds. Did that come before its end?
+/// A move is asked for again after it finished, also as a dry run.
+#[track_caller]
+fn is_said_to_be_there(from: &str, to: &str, serve: &str) {
+    for how in ["--dry-run", "--yes"] {
+        let output = run(&["migrate", from, to, how]);
+        let words = said(&output);
+        assert!(output.status.success() && words.contains("the register was moved before"), "{how}: {words}");
+        assert!(words.contains(&format!("Serve it: {serve}")), "{how}: {words}");
+    }
+}
+
+#[test]
+fn a_redis_that_may_throw_records_away_is_to_be_set_right_and_nobody_is_told_to_look_for_an_empty_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(redis) = Redis::start(directory.path(), &["--maxmemory-policy", "allkeys-lru"]) else { return };
+    let (url, data) = (redis.url(), directory.path().join("data"));
+    Server::start(&data).stop();
+    for how in ["--dry-run", "--yes"] {
+        let words = refused(&["migrate", data.to_str().unwrap(), &url, how]);
+        assert!(words.contains("set `maxmemory-policy noeviction`"), "{words}");
+        let (_, hint) = words.split_once("\nhint: ").unwrap();
+        assert!(hint.starts_with("put that right in Redis") && !hint.contains("empty"), "{words}");
+    }
+}
+
+/// Starts a move, and kills it after this many milliseconds. Was it still running?
 fn is_killed_after(from: &str, to: &str, ms: u64) -> bool {
     let mut child = Command::new(allod())
         .args(["migrate", from, to, "--yes"])
@@ -270,7 +295,7 @@ fn is_killed_after(from: &str, to: &str, ms: u64) -> bool {
     child.wait().unwrap().code().is_none()
 }
 
-/// Killed at random moments, the move is made again until it is whole; at no moment both are served.
+/// The move is killed at random moments and made again until it is complete; at no moment can both places be served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
     let Some((moving, server, before)) = Moving::begin().await else { return };
@@ -281,7 +306,7 @@ async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
         let mut killed = 0;
         for longest in [60, 120, 250, 400, 800, 1_500] {
             killed += u32::from(is_killed_after(from, to, random.random_range(5..longest)));
-            // Its lease runs out at once: that it is waited for is shown by another test.
+            // The leases are ended at once; another test shows that a move waits for them.
             redis.ask(&["DEL", "{allod}:nodes"]);
             let heads =
                 "for _, key in ipairs(redis.call('KEYS', '*:head')) do redis.call('HSET', key, 'lease', '0') end";
@@ -299,7 +324,8 @@ async fn a_move_that_is_killed_again_and_again_is_whole_in_the_end() {
     }
 }
 
-/// Nobody is there to end its lease, and it is not renewed: it is waited for, and so is that of a move that was broken off.
+/// Nobody ends or renews the lease of the dead node: the move waits until it runs out, as it does for the lease of an
+/// earlier move that broke off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_register_whose_last_node_died_is_moved() {
     let Some((moving, server, before)) = Moving::begin().await else { return };
@@ -307,7 +333,7 @@ async fn a_register_whose_last_node_died_is_moved() {
     server.stop();
     migrate(first, url);
     serve(url, beside).kill();
-    // Into its copying, or before: it is waited for either way.
+    // Whether the kill comes during the copying or before, the next move waits.
     is_killed_after(url, last, 6_000);
     let output = run(&["migrate", url, last, "--yes"]);
     let words = said(&output);
@@ -317,12 +343,12 @@ async fn a_register_whose_last_node_died_is_moved() {
     server.stop();
 }
 
-/// A server that keeps its register there, with this directory; ready, and nothing was accepted.
+/// A server over this Redis with this directory; it starts without `--accept-new-store`.
 fn serve_over(url: &str, data: &str) -> Server {
     Starting::with_arguments(Path::new(data), &["serve", "--redis", url, "--data", data]).ready()
 }
 
-/// A register in files of which an address is granted, and the register it became in this database of Redis.
+/// Makes a register in files, grants an address in it, and moves it to this URL. Returns the old directory.
 fn moved(directory: &Path, name: &str, url: &str) -> String {
     let data = directory.join(name);
     let server = Server::start(&data);
@@ -334,7 +360,7 @@ fn moved(directory: &Path, name: &str, url: &str) -> String {
     data
 }
 
-/// It has started over Redis with this directory never before: what it was moved to is all that it knows.
+/// The node never started over Redis with this directory: it knows only where the files were moved.
 #[test]
 fn a_node_whose_files_were_moved_to_redis_begins_no_register_where_that_one_is_not() {
     let directory = tempfile::tempdir().unwrap();
@@ -354,7 +380,7 @@ fn a_node_whose_files_were_moved_to_redis_begins_no_register_where_that_one_is_n
     is_refused(&url);
     let doctor = run(&["doctor", "--redis", &url, "--data", &data, "--format", "json"]);
     let words = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(words.contains("none under `allod`, and ") && words.contains("Redis was emptied"), "{words}");
+    assert!(words.contains("none under `allod`, but ") && words.contains("Redis was emptied"), "{words}");
 
     let data = moved(directory.path(), "again", &url);
     let server = serve_over(&url, &data);
@@ -364,7 +390,7 @@ fn a_node_whose_files_were_moved_to_redis_begins_no_register_where_that_one_is_n
     Starting::with_arguments(Path::new(&data), &arguments).ready().stop();
 }
 
-/// A start is refused there, and a move that forgets what the node had noted would be a way around that.
+/// A start is refused there. A move that forgot what the node had noted would be a way around that.
 #[test]
 fn a_redis_that_went_back_is_not_moved_into_the_directory_that_knows_of_more() {
     let directory = tempfile::tempdir().unwrap();
@@ -392,7 +418,8 @@ fn a_redis_that_went_back_is_not_moved_into_the_directory_that_knows_of_more() {
     Server::start(Path::new(&data)).stop();
 }
 
-/// A register in Redis and one in files, each served with what another one acknowledged and nobody brought.
+/// A register in Redis, and one in files. Next to each lie changes that were acknowledged in another register and never
+/// brought to it.
 #[test]
 fn what_was_acknowledged_in_another_register_and_lies_beside_this_one_is_told_before_anything_is_granted() {
     let directory = tempfile::tempdir().unwrap();
@@ -425,7 +452,8 @@ fn what_was_acknowledged_in_another_register_and_lies_beside_this_one_is_told_be
     assert!(words.contains("were acknowledged in a register in Redis"), "{words}");
 }
 
-/// The first move broke off, and the register went elsewhere then: nobody says for ever to say again what is refused.
+/// The first move broke off, and then the register was moved elsewhere: nobody must be told for ever to repeat a move that
+/// is refused.
 #[test]
 fn a_copy_that_broke_off_of_a_register_that_is_elsewhere_by_now_is_told_with_how_it_is_removed() {
     let directory = tempfile::tempdir().unwrap();
@@ -447,7 +475,7 @@ fn a_copy_that_broke_off_of_a_register_that_is_elsewhere_by_now_is_told_with_how
     assert!(String::from_utf8_lossy(&looked.stdout).contains(removal), "{looked:?}");
 }
 
-/// The first one was killed when its old place was closed already: what it left is all that there is.
+/// The first move was killed after it had closed the old place, so what it left is all that there is.
 #[test]
 fn a_move_from_elsewhere_removes_nothing_of_what_another_move_left_unfinished() {
     let directory = tempfile::tempdir().unwrap();

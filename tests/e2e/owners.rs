@@ -1,4 +1,4 @@
-//! Whom files belong to: what root leaves in the directory of a server that runs as another user, and who may read a password.
+//! Who owns files: what root leaves in the directory of a server that runs as another user, and who may read a password.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::copies::{as_nobody, modes_hold};
 use crate::redis::process::skips::skip;
 use crate::server::{Starting, allod};
 
-/// The user who owns nothing on a machine, here the one of the server.
+/// The user who owns nothing on a machine; here the server runs as this user.
 const SERVER: u32 = 65_534;
 
 fn told(output: &Output) -> String {
@@ -31,7 +31,7 @@ fn as_server(data: &Path) -> Starting {
     Starting::of(Path::new("setpriv"), data, &[&user[..], &["serve", "--data", in_words(data)]].concat(), Vec::new())
 }
 
-/// A directory of that user with a register in it. None where another user cannot be had.
+/// A directory of that user with a register in it. None if the test cannot act as another user.
 fn of_server(directory: &Path) -> Option<PathBuf> {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777)).unwrap();
     if !rustix::process::geteuid().is_root() || !modes_hold() {
@@ -74,7 +74,7 @@ fn root_leaves_nothing_in_the_directory_of_a_server_that_is_another_user() {
     }
     assert!(owners(&data).iter().all(|&owner| owner == SERVER));
     assert!(std::fs::read_dir(&empty).unwrap().next().is_none());
-    // In one of its own root does as ever.
+    // In a directory of its own root may do everything as usual.
     assert_eq!(as_root(&["restore", in_words(&copy), "--data", in_words(&directory.path().join("own"))]).0, Some(0));
     as_server(&data).ready().stop();
 }
@@ -99,6 +99,21 @@ fn a_file_that_the_server_cannot_write_is_named_with_what_helps_by_doctor_and_by
     let Err((code, said)) = as_server(&data).ready_or_ended() else { panic!("it cannot write its log") };
     assert!(code == "code 1" && said.contains("Permission denied") && said.contains(&cure), "{code}: {said}");
     chown(&segment, Some(SERVER), None).unwrap();
+    // A wrong mode is not mended by another owner or another user.
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    for (path, usual) in [(&segment, 0o644), (&data.join("log"), 0o755), (&data.join("snap"), 0o755)] {
+        mode(path, 0o000);
+        let seen = as_nobody(&looks);
+        for (code, said) in [as_root(&looks), (seen.status.code(), told(&seen))] {
+            assert_eq!(code, Some(1), "{said}");
+            assert!(said.contains(&format!("user nobody may not write {}, by its mode", path.display())), "{said}");
+            assert!(said.contains(&format!("chmod -R u+rwX {}", data.display())), "{said}");
+            assert!(!said.contains("chown"), "{said}");
+        }
+        let Err((code, said)) = as_server(&data).ready_or_ended() else { panic!("it cannot reach {}", path.display()) };
+        assert!(code == "code 1" && said.contains("chmod -R u+rwX"), "{code}: {said}");
+        mode(path, usual);
+    }
     as_server(&data).ready().stop();
 }
 
@@ -133,9 +148,9 @@ fn a_password_that_everybody_may_read_is_warned_of() {
     let data = in_words(&directory.path().join("data")).to_owned();
     let check = ["check-config", in_words(&config)];
     let looks = ["doctor", "--config", in_words(&config), "--data", &data, "--format", "json"];
-    let seen = "has a password, and everybody may read that file (mode 644)";
+    let seen = "has a password, and everybody can read that file (mode 644)";
     for arguments in [&check[..], &looks] {
-        // Words on a terminal's width are in lines.
+        // The words are wrapped at the width of a terminal.
         let warned = told(&said(0o644, arguments)).replace('\n', " ");
         assert!(warned.contains(seen) && warned.contains("chmod 640") && !warned.contains("hush"), "{warned}");
         assert!(!told(&said(0o640, arguments)).contains("password"), "{arguments:?}");

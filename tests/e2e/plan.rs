@@ -1,4 +1,4 @@
-//! A hundred thousand addresses out of the address plan, with a kill in the middle and one at the end.
+//! A hundred thousand addresses of the address plan, with a kill in the middle and one at the end.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,15 +20,15 @@ const SCOPE: &str = "e2e";
 /// What the connections share.
 struct Shared {
     ledger: Mutex<Ledger>,
-    /// Networks to ask; one that is full, or whose limits are reached, is asked no more.
+    /// The networks to ask; a network that is full, or whose limits are reached, is removed.
     targets: Mutex<Vec<(String, Option<u8>)>>,
     acknowledged: AtomicUsize,
-    /// The connections end when so many are acknowledged.
+    /// The connections end when this many grants are acknowledged.
     wanted: usize,
     next_owner: AtomicUsize,
 }
 
-/// Refusals that say that a network of the plan has no more to give to these owners.
+/// Refusals by which a network of the plan says that it has no more for these owners.
 const EXHAUSTED: &[&str] = &["not_enough_capacity", "quota_exceeded"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,7 +41,7 @@ async fn a_hundred_thousand_addresses_of_the_plan_survive_two_kills() {
     let networks = client.networks().await;
     let planned = std::fs::read_to_string(PLAN).unwrap().matches("[[network]]").count();
     assert_eq!(networks.len(), planned);
-    // Applied again it changes nothing: exit code 2 of --dry-run would say that it would.
+    // Applying the plan again changes nothing: otherwise `--dry-run` would end with exit code 2.
     server.allod_ok(&["network", "apply", PLAN, "--dry-run"]);
     let realms = realms_of(&networks);
     let targets = targets_of(&networks);
@@ -71,7 +71,7 @@ async fn a_hundred_thousand_addresses_of_the_plan_survive_two_kills() {
     join(start(&shared, server.address)).await;
     assert!(shared.acknowledged.load(Ordering::Relaxed) >= ADDRESSES, "the plan has run out of addresses");
 
-    // The second kill comes when nothing is under way: the last answers were no less durable.
+    // The second kill comes when nothing is under way: the last answers must be no less durable.
     server.kill();
     let server = Server::start(&data);
     audit(&shared, server.address, &realms).await;
@@ -87,7 +87,7 @@ fn realms_of(networks: &[Value]) -> HashMap<String, String> {
     networks.iter().map(|network| (text(network, "name"), text(network, "realm"))).collect()
 }
 
-/// Every network that may have a dynamic address, for either family and for each alone.
+/// Every network that has subnets, for either family and for each family alone.
 fn targets_of(networks: &[Value]) -> Vec<(String, Option<u8>)> {
     let has_subnets = |network: &&Value| network["subnets"].as_array().is_some_and(|subnets| !subnets.is_empty());
     let names = networks.iter().filter(has_subnets).map(|network| network["name"].as_str().unwrap().to_owned());
@@ -133,7 +133,7 @@ fn params((network, owner): &Key, family: Option<u8>) -> Value {
 }
 
 impl Shared {
-    /// Different networks and new owners for one round of a connection.
+    /// Wishes for one round of a connection: different networks, and new owners.
     fn next_wishes(&self) -> Vec<(Key, Option<u8>)> {
         let targets = self.targets.lock().unwrap();
         let wish = |_| {
@@ -162,7 +162,7 @@ impl Shared {
     }
 }
 
-/// All that was acknowledged is listed, once, and nothing else is.
+/// Checks that everything that was acknowledged is listed once, and nothing else.
 async fn audit(shared: &Shared, server: SocketAddr, realms: &HashMap<String, String>) {
     let mut client = Client::connect(server).await.unwrap();
     let reservations = client.list_all().await;
@@ -172,7 +172,7 @@ async fn audit(shared: &Shared, server: SocketAddr, realms: &HashMap<String, Str
     eprintln!("audited {} reservations; {open} requests had no answer", reservations.len());
 }
 
-/// Every owner asks again, and gets what it has.
+/// Checks that every owner that asks again gets what it has.
 async fn repeat_all(shared: &Shared, server: SocketAddr) {
     let mut client = Client::connect(server).await.unwrap();
     let held: Vec<(Key, Grant)> = {

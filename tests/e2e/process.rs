@@ -1,4 +1,4 @@
-//! The process as its supervisor sees it: flags, the line `ready`, signals, exit codes, one data directory for one server.
+//! The process as its supervisor sees it: flags, the line `ready`, signals, exit codes, and one data directory for one server.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -23,18 +23,18 @@ fn serve(data: &Path, more: &[&str]) -> Child {
         .unwrap()
 }
 
-/// A process that does not outlive its test, whatever the test comes to.
+/// A process that does not outlive its test, whatever happens to the test.
 struct Guarded(Child);
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Waits for the line `ready` and answers the address of the JSON-RPC port.
+/// Waits for the line `ready`, and returns the address of the JSON-RPC port and the rest of stdout.
 fn ready(child: &mut Child) -> (String, BufReader<std::process::ChildStdout>) {
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -59,13 +59,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Another directory is a register in which every address is free.
+/// In another directory, the server would begin a register in which every address is free.
 #[test]
 fn a_register_that_cannot_be_opened_now_is_tried_again_and_no_other_directory_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     Server::start(&data).stop();
-    // Nothing opens a directory to write into it.
+    // A directory in the place of the lock file cannot be opened for writing.
     std::fs::remove_file(data.join("LOCK")).unwrap();
     std::fs::create_dir(data.join("LOCK")).unwrap();
     let refused = failed(&data, &[]);
@@ -73,7 +73,7 @@ fn a_register_that_cannot_be_opened_now_is_tried_again_and_no_other_directory_is
     assert!(said.contains("locking") && said.contains("then start it again"), "{said}");
     assert!(!said.contains("--data") && !said.contains("restore"), "{said}");
     assert_eq!(refused.status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)), "{said}");
-    // Where no register is, another place is one to begin at.
+    // If there is no register yet, another place is a good hint.
     let file = directory.path().join("file");
     std::fs::write(&file, b"").unwrap();
     let refused = failed(&file.join("data"), &[]);
@@ -124,7 +124,7 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
         answered.push(address.unwrap_or_else(|| panic!("{answer}")).to_owned());
         line.clear();
         if answered.len() == 1 {
-            // All of them were sent with one call and are read with the first.
+            // All requests were sent with one call, and are read with the first.
             signal(&child.0, "-TERM");
         }
     }
@@ -133,7 +133,8 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
     line.clear();
     assert_eq!(stdout.read_line(&mut line).unwrap(), 0, "one line is all that stdout gets: {line}");
 
-    // A second start with the same file changes nothing, and knows all of them; a third, after the network was changed.
+    // A second start with the same network file changes nothing and knows all reservations; so does a third, after the
+    // network was changed.
     let mut child = Guarded(serve(&data, &["--networks", networks.to_str().unwrap()]));
     let (address, _stdout) = ready(&mut child.0);
     let cli = |address: &str, args: &[&str]| {
@@ -161,7 +162,7 @@ fn on_sigterm_every_request_that_was_read_is_answered_and_the_process_ends_well(
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
-/// Whoever reads `ready` may ask it to stop at once.
+/// Whoever reads `ready` may ask the process to stop at once.
 #[test]
 fn a_sigterm_right_behind_ready_stops_it_as_it_should() {
     let directory = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn a_start_that_cannot_be_says_what_to_do() {
     let missing = failed(&data, &["--config", "no-such-file.toml"]);
     let said = text(&missing.stderr);
     assert!(
-        said.contains("no-such-file.toml") && said.contains("\nhint: name a file that is there by `--config"),
+        said.contains("no-such-file.toml") && said.contains("\nhint: name an existing file with `--config"),
         "{said}"
     );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -207,6 +208,7 @@ fn a_start_that_cannot_be_says_what_to_do() {
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
         assert!(said.contains(key) && said.contains(&format!("`{flag} 127.0.0.1:0` takes a free one")), "{said}");
+        assert!(said.contains(&format!("process {} (`", std::process::id())) && said.contains(&address), "{said}");
     }
 }
 
@@ -220,7 +222,7 @@ fn a_redis_that_is_not_there_yet_is_to_be_tried_again_and_one_that_cannot_be_mea
     let too_early = failed(&data, &["--redis", &url]);
     let said = text(&too_early.stderr);
     assert_eq!(too_early.status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)), "{said}");
-    assert!(said.contains("\nhint: see that Redis runs"), "{said}");
+    assert!(said.contains("\nhint: make sure that Redis runs"), "{said}");
     redis.begin();
     let mut child = Guarded(serve(&data, &["--redis", &url]));
     ready(&mut child.0);
@@ -229,14 +231,15 @@ fn a_redis_that_is_not_there_yet_is_to_be_tried_again_and_one_that_cannot_be_mea
     assert_eq!(no_url.status.code(), Some(1), "{}", text(&no_url.stderr));
 }
 
-/// Each would grant what the other one has granted.
+/// Each of the two registers would grant what the other one has granted.
 #[test]
 fn neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let nowhere = "redis://127.0.0.1:1/0";
     let redis = ["--redis", nowhere];
-    // What a package started before anybody named Redis has nothing to lose: Redis is looked for.
+    // A package may have started the server before anybody named Redis; its empty register has nothing to lose, so Redis is
+    // tried.
     Server::start(&data).stop();
     assert_eq!(failed(&data, &redis).status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)));
     let server = Server::start(&data);
@@ -256,8 +259,8 @@ fn neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in
             "{said}"
         );
     }
-    // A node of an older release left it behind already: it goes on with its register, and is told.
-    std::fs::write(data.join("REDIS"), format!("a note\nregister {:032x}\n", 7)).unwrap();
+    // A node of an older release has left such a register behind already: it goes on with its register in Redis, and is told.
+    std::fs::write(data.join("REDIS"), noted(7)).unwrap();
     assert_eq!(failed(&data, &redis).status.code(), Some(i32::from(allod::serve::EXIT_CANNOT_START_NOW)));
 
     for left in ["META", "nothing"] {
@@ -271,8 +274,13 @@ fn neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in
         }
         std::fs::remove_dir_all(&data).unwrap();
         std::fs::create_dir(&data).unwrap();
-        std::fs::write(data.join("REDIS"), format!("a note\nregister {:032x}\n", 7)).unwrap();
+        std::fs::write(data.join("REDIS"), noted(7)).unwrap();
     }
+}
+
+/// What a node of an older release noted.
+fn noted(register: u128) -> String {
+    format!("allod: the register that this server keeps in Redis\nregister {register:032x}\n")
 }
 
 #[test]
@@ -301,7 +309,7 @@ fn a_foreign_directory_is_refused_and_left_alone() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
-/// Clients of HTTP that never finish what they begin, far more than the process may have files open.
+/// HTTP clients that never finish their requests, far more of them than the process may open files.
 #[test]
 fn half_requests_over_http_leave_descriptors_for_tcp_clients() {
     let directory = tempfile::tempdir().unwrap();
@@ -312,19 +320,19 @@ fn half_requests_over_http_leave_descriptors_for_tcp_clients() {
     let half: Vec<TcpStream> = (0..300)
         .map(|_| {
             let mut stream = TcpStream::connect(server.http).unwrap();
-            // Who is turned away is reset, perhaps before this.
+            // A client that is turned away is reset, perhaps before this write.
             stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: te").unwrap_or_default();
             stream
         })
         .collect();
-    // Until it has taken as many of them as it ever does.
+    // Waits until the server has accepted as many of them as it ever will.
     let open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
     let mut before = 0;
     while open() < 100 || open() != before {
         before = open();
         std::thread::sleep(Duration::from_millis(300));
     }
-    // More of them than what may become free by chance.
+    // More clients than the descriptors that may become free by chance.
     let clients: Vec<TcpStream> = (0..30)
         .map(|_| {
             let mut client = TcpStream::connect(server.address).unwrap();

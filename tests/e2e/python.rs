@@ -1,10 +1,10 @@
-//! The Python client does what its page says: against the real program, and where answers are lost or very long.
+//! The Python client does what its page says: against the real program, and when answers are lost or very long.
 
 use std::process::Command;
 
 use crate::server::Starting;
 
-/// Runs a script beside this file, which says `ok` in the end.
+/// Runs a script beside this file, which prints `ok` at its end.
 #[track_caller]
 fn runs(script: &str, argument: &str) {
     let root = env!("CARGO_MANIFEST_DIR");

@@ -1,4 +1,4 @@
-//! Runs README.md: its shell blocks (see `story`), and `allod try`, whose output stands there as it was printed.
+//! Runs README.md: its shell blocks (see `story`), and `allod try`, whose output is shown there as it was printed.
 //!
 //! `cargo run --release -- try` and `tests/run` are not run themselves: the first builds what is built already, the second
 //! would run this test.
@@ -20,7 +20,7 @@ fn page() -> String {
     std::fs::read_to_string(PAGE).unwrap()
 }
 
-/// Commands that its blocks use besides `allod`. `tests/run` installs them.
+/// Commands that the blocks use besides `allod`. `tests/run` installs them.
 const USES: [&str; 2] = ["curl", "nc"];
 
 #[test]
@@ -29,7 +29,7 @@ fn the_readme_does_what_it_says() {
     if let Some(missing) = USES.into_iter().find(|program| !there(program)) {
         return skip(&format!("there is no {missing}"));
     }
-    // As who reads it from the top: `allod try` first, then all in one directory.
+    // Like somebody who reads the page from the top: `allod try` first, then everything in one directory.
     let directory = tempfile::tempdir().unwrap();
     printed_by_try(directory.path());
     assert!(directory.path().join("allod-data").exists(), "`allod try` leaves its register");
@@ -49,7 +49,7 @@ fn the_readme_shows_what_try_prints() {
     let (shown, _) = shown.split_once("\n```").expect("the block ends");
     let directory = tempfile::tempdir().unwrap();
     let printed = printed_by_try(directory.path());
-    // On other than the standard ports it also says how to find it; here it never has the standard ones.
+    // On other ports than the standard ones it also says how to find it; here it never has the standard ones.
     let printed: Vec<&str> = printed.lines().filter(|line| !line.starts_with("  export ALLOD_SERVER=")).collect();
     assert_eq!(normalised(shown), normalised(&printed.join("\n")));
 }
@@ -61,7 +61,7 @@ fn the_readme_begins_with_the_two_commands() {
     assert_eq!(&commands[..2], ["cargo run --release -- try", "tests/run"]);
 }
 
-/// What `allod try` prints until it only serves, both streams as a terminal shows them.
+/// What `allod try` prints until it only serves, on both streams, as a terminal shows them.
 fn printed_by_try(directory: &Path) -> String {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut child = Command::new(allod())
@@ -73,7 +73,7 @@ fn printed_by_try(directory: &Path) -> String {
         .spawn()
         .unwrap();
     let mut lines = Vec::new();
-    // The last line is the sign to stop it; if it dies first, the pipe ends.
+    // The last line is the sign to stop it; if the process dies first, the pipe ends.
     for line in BufReader::new(reader).lines().map_while(Result::ok) {
         let last = line.starts_with("Serving until");
         lines.push(line);
@@ -86,7 +86,7 @@ fn printed_by_try(directory: &Path) -> String {
     lines.join("\n")
 }
 
-/// Without what differs from run to run: ids, times, generations and ports.
+/// Replaces what differs from run to run: ids, times, generations and ports.
 fn normalised(text: &str) -> String {
     let mut text = text.to_owned();
     for (before, end, by) in [

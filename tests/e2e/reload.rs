@@ -1,4 +1,4 @@
-//! The configuration read again by a server that runs: SIGHUP, and `allod reload`.
+//! A running server reads its configuration again: SIGHUP, and `allod reload`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use crate::redis::send_signal;
 use crate::server::{Server, Starting, allod};
 
-/// Longest wait for a line of the log.
+/// The longest wait for a line of the log.
 const LOG_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A server and its configuration file.
 struct Configured {
-    /// None: it was stopped.
+    /// None once it was stopped.
     server: Option<Server>,
     directory: TempDir,
 }
@@ -48,7 +48,7 @@ impl Configured {
         self.server.as_ref().expect("it runs")
     }
 
-    /// Stops it. All that it logged.
+    /// Stops the server, and returns everything that it logged.
     fn stop(mut self) -> String {
         self.server.take().expect("it runs").stop();
         std::fs::read_to_string(self.data().with_extension("log")).unwrap()
@@ -59,7 +59,7 @@ fn hang_up(server: &Server) {
     send_signal(server.pid(), "-HUP");
 }
 
-/// Waits until the log has this so often.
+/// Waits until the log has this text this many times.
 #[track_caller]
 fn logged(server: &Server, text: &str, times: usize) {
     let begun = Instant::now();
@@ -86,7 +86,7 @@ fn a_hangup_switches_the_log_level_and_names_what_waits_for_a_start() {
         "{log}"
     );
 
-    // Less again: said while it still may be.
+    // A less talkative level again: the switch is logged while the old level still allows it.
     configured.says("[log]\nlevel = \"error\"\n");
     hang_up(server);
     logged(server, "the log level is switched from=\"debug\" to=\"error\"", 1);
@@ -133,7 +133,7 @@ fn a_hangup_ends_no_server_also_where_no_file_was_named() {
 fn a_server_whose_log_nobody_reads_any_more_goes_on_and_stops_as_it_should() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
-    // As when the terminal is gone, or the other end of a pipe: stderr cannot be written any more.
+    // As after the terminal or the other end of a pipe is gone: stderr can no longer be written.
     let config = directory.path().join("server.toml");
     std::fs::write(&config, "[log]\nlevel = \"info\"\n").unwrap();
     let mut child = Command::new(allod())
@@ -181,7 +181,7 @@ fn reload_asks_a_server_and_harms_nothing_else() {
     other.wait().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("no server that listens for that"), "{said}");
+    assert!(said.contains("not a server that listens for that signal"), "{said}");
     assert!(still_there);
     let gone = server.allod(&["reload", &other.id().to_string()]);
     assert_eq!(gone.status.code(), Some(1));
@@ -215,7 +215,7 @@ fn a_setting_that_is_no_text_is_refused_by_name_before_a_start() {
     assert!(refused.status.code() == Some(1) && said.contains("`ALLOD_SERVER__NODE` is not UTF-8"), "{said}");
     assert!(!data.exists(), "{said}");
 
-    // A flag as well: its directory would be another one.
+    // The same holds for a flag: a mangled name would be another directory.
     let mut serve = Command::new(allod());
     serve
         .args(["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])

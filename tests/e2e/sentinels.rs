@@ -1,4 +1,4 @@
-//! A sentinel that lets nobody in without a password.
+//! A sentinel that requires a password.
 
 use std::net::TcpStream;
 use std::process::{Child, Command};
@@ -9,7 +9,7 @@ use crate::server::{Server, Starting, allod};
 
 const PASSWORD: &str = "secret";
 
-/// One that watches a primary, and asks for a password; killed at the end.
+/// A sentinel that watches a primary and requires a password; killed at the end.
 struct Guarded {
     child: Child,
     port: u16,
@@ -34,7 +34,7 @@ impl Guarded {
         Self { child, port }
     }
 
-    /// The URL of whom it names, asked as this user.
+    /// The URL by which this user asks the sentinel for the primary.
     fn url(&self, user: &str) -> String {
         format!("redis+sentinel://{user}127.0.0.1:{}/register", self.port)
     }
@@ -61,20 +61,20 @@ fn sentinels_with_a_password_are_asked_with_that_of_the_url_and_where_that_does_
         let text = data.display().to_string();
         Starting::with_arguments(&data, &["serve", "--redis", &guarded.url(user), "--data", &text])
     };
-    // The sentinel knows no user but the one without a name.
+    // The sentinel knows only the default user.
     for (user, data) in [(":secret@", "a"), ("allod:secret@", "b")] {
         let server: Server = starting(user, data).ready();
         server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24", "--if-absent"]);
         server.stop();
     }
     let wrongs: [(String, Option<i32>, &[&str]); 4] = [
-        // What they do not watch they will not name by itself.
+        // Sentinels will not start to watch another name by themselves.
         (
             guarded.url(":secret@").replace("/register", "/other"),
             Some(1),
             &["watches nothing of the name `other`", "SENTINEL MASTERS", "that is a setting: `store.redis`"],
         ),
-        // One of them may be told of it yet.
+        // The sentinel that is away may know the name, or may yet be told of it.
         (
             guarded.url(":secret@").replace("/register", &format!(",127.0.0.1:{}/other", process::ports::free_port())),
             Some(75),
@@ -102,7 +102,7 @@ fn sentinels_with_a_password_are_asked_with_that_of_the_url_and_where_that_does_
         let (code, log) = Starting::with_arguments(&data, &arguments).ends();
         assert_eq!(code, ends, "{url}: {log}");
         says.iter().for_each(|says| assert!(log.contains(says), "{url}: {says}: {log}"));
-        assert!(!log.contains("see that Redis runs"), "{url}: {log}");
+        assert!(!log.contains("make sure that Redis runs"), "{url}: {log}");
     }
     for (user, says) in [("", "the URL names none"), ("other:other@", "takes neither the user of the URL")] {
         let (code, log) = starting(user, "c").ends();
@@ -114,4 +114,37 @@ fn sentinels_with_a_password_are_asked_with_that_of_the_url_and_where_that_does_
         let told = String::from_utf8_lossy(&doctor.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(told.contains(&at) && told.contains(says), "{user}: {told}");
     }
+}
+
+#[test]
+fn a_doctor_names_sentinels_that_do_not_answer_and_warns_where_most_of_them_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let [place, sentinels] = ["redis", "sentinel"].map(|name| directory.path().join(name));
+    [&place, &sentinels].into_iter().for_each(|place| std::fs::create_dir(place).unwrap());
+    let Some(redis) = Redis::start(&place, &[]) else { return };
+    redis.ask(&["CONFIG", "SET", "requirepass", PASSWORD]);
+    let guarded = Guarded::watching(&redis, &sentinels);
+    let gone = [process::ports::free_port(), process::ports::free_port()];
+    let told = |gone: &[u16]| {
+        let others: String = gone.iter().map(|port| format!(",127.0.0.1:{port}")).collect();
+        let url = guarded.url(":secret@").replace("/register", &format!("{others}/register"));
+        let doctor = Command::new(allod()).args(["doctor", "--format", "json", "--redis", &url]).output().unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let of_sentinels =
+            |check: &&serde_json::Value| check["seen"].as_str().is_some_and(|seen| seen.contains("sentinels do"));
+        let mut checks = told["checks"].as_array().unwrap().iter().filter(of_sentinels);
+        let found = checks.next().cloned().unwrap_or_default();
+        assert!(checks.next().is_none(), "{told}");
+        found
+    };
+    assert_eq!(told(&[]), serde_json::Value::Null);
+    let most = told(&gone);
+    let seen = most["seen"].as_str().unwrap();
+    assert!(
+        seen.starts_with("2 of 3 sentinels do not answer, and without most of them no failover takes place: "),
+        "{most}"
+    );
+    assert!(gone.iter().all(|port| seen.contains(&format!("127.0.0.1:{port} ("))), "{most}");
+    assert_eq!(most["state"], "warning");
+    assert!(most["hint"].as_str().unwrap().starts_with("start them"), "{most}");
 }

@@ -7,14 +7,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The program under test: the one built with the tests, or the one that `ALLOD_BIN` names (a release build).
 pub fn allod() -> PathBuf {
     std::env::var_os("ALLOD_BIN").map_or_else(|| env!("CARGO_BIN_EXE_allod").into(), PathBuf::from)
 }
 
-/// Longest wait for a server to be ready: a debug build that loads a hundred thousand records.
+/// The longest wait until a server is ready: a debug build that loads a hundred thousand records.
 const READY_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A process that was started and may not be ready yet. Dropping it kills it.
@@ -27,14 +27,15 @@ pub struct Starting {
 /// A server that listens.
 pub struct Server {
     process: Starting,
-    /// Where JSON-RPC is served.
+    /// The address of the JSON-RPC port.
     pub address: SocketAddr,
-    /// Where HTTP is served.
+    /// The address of the HTTP port.
     pub http: SocketAddr,
 }
 
 impl Starting {
-    /// Starts `allod serve` with the embedded store in `data`; its log is appended to `serve.log` beside it.
+    /// Starts `allod serve` with the embedded store in `data`; its log is appended to a file beside `data`, with the
+    /// extension `log`.
     pub fn new(data: &Path) -> Self {
         Self::with_store(data, "embedded")
     }
@@ -45,17 +46,17 @@ impl Starting {
         Self::with_arguments(data, &["serve", "--store", store, "--data", &data_text])
     }
 
-    /// Starts `allod` with these arguments, which begin with `serve`, and free ports; its log goes beside `data`.
+    /// Starts `allod` with these arguments, which begin with `serve`, on free ports; its log goes beside `data`.
     pub fn with_arguments(data: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         Self::with_environment(data, arguments, Vec::new())
     }
 
-    /// Starts `allod` with these arguments, as [`Starting::with_arguments`] does, and this in its environment.
+    /// Like [`Starting::with_arguments`], with this in the environment.
     pub fn with_environment(data: &Path, arguments: &[impl AsRef<OsStr>], environment: Vec<(String, String)>) -> Self {
         Self::of(&allod(), data, arguments, environment)
     }
 
-    /// Starts this program in place of `allod`, as [`Starting::with_environment`] does.
+    /// Like [`Starting::with_environment`], but starts this program instead of `allod`.
     pub fn of(
         program: &Path,
         data: &Path,
@@ -65,7 +66,7 @@ impl Starting {
         Self::read_for(usize::MAX, program, data, arguments, environment)
     }
 
-    /// Starts `allod` with these arguments, and reads no more on its stdout than the first line.
+    /// Starts `allod` with these arguments, and reads only the first line of its stdout.
     #[allow(dead_code, reason = "for tests of processes")]
     pub fn read_once(data: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         Self::read_for(1, &allod(), data, arguments, Vec::new())
@@ -106,7 +107,7 @@ impl Starting {
         self.ready_or_ended().unwrap_or_else(|(reason, log)| panic!("not ready ({reason}): {log}"))
     }
 
-    /// Waits until the server says where it listens; or why it does not, as `code 75` if it ended, and what it logged.
+    /// Waits until the server says where it listens. Otherwise returns why it does not (`code 75` if it ended so), and its log.
     pub fn ready_or_ended(mut self) -> Result<Server, (String, String)> {
         loop {
             match self.said.recv_timeout(READY_WAIT_MAX) {
@@ -124,33 +125,46 @@ impl Starting {
         }
     }
 
-    /// Waits until it ends by itself, and failed. What it logged.
+    /// Waits until the server listens and owns its register.
+    #[allow(dead_code, reason = "for tests of one process")]
+    #[track_caller]
+    pub fn owning(self) -> Server {
+        let server = self.ready();
+        let end = Instant::now() + READY_WAIT_MAX;
+        while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
+            assert!(Instant::now() < end, "it does not own its register: {}", server.log_text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    /// Waits until the process ends by itself, which must be a failure. Returns its log.
     #[allow(dead_code, reason = "for tests of nodes that cannot join")]
     pub fn failed(mut self) -> String {
         assert!(!self.child.wait().unwrap().success());
         self.log_text()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     #[allow(dead_code, reason = "for tests of nodes that are stopped before they are ready")]
     pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Waits until it ends. Its exit code, none of a signal; and what it logged.
+    /// Waits until the process ends. Returns its exit code (none after a signal) and its log.
     #[allow(dead_code, reason = "for tests of nodes that are stopped before they are ready")]
     pub fn ends(mut self) -> (Option<i32>, String) {
         (self.child.wait().unwrap().code(), self.log_text())
     }
 
-    /// Ends it without any notice, as a power cut would, but for what the kernel has been given.
+    /// Ends the process without any notice. Unlike after a power cut, what the kernel was given is kept.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// What it logged, all processes of this data directory together.
+    /// The log of all processes of this data directory.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -158,43 +172,43 @@ impl Starting {
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Server {
-    /// Starts one and waits until it is ready.
+    /// Starts a server with the embedded store, and waits until it is ready.
     #[track_caller]
     pub fn start(data: &Path) -> Self {
         Starting::new(data).ready()
     }
 
-    /// As [`Starting::kill`].
+    /// Like [`Starting::kill`].
     pub fn kill(self) {
         self.process.kill();
     }
 
-    /// Its process id.
+    /// The server's process id.
     #[allow(dead_code, reason = "for tests that send it other signals than to stop")]
     pub fn pid(&self) -> u32 {
         self.process.child.id()
     }
 
-    /// Waits until it ends by itself, and failed. Its exit code, and what it logged.
+    /// Waits until the server ends. Returns its exit code and its log.
     #[allow(dead_code, reason = "for tests of nodes that cannot go on")]
     pub fn ends(mut self) -> (Option<i32>, String) {
         (self.process.child.wait().unwrap().code(), self.process.log_text())
     }
 
-    /// What it logged, with all that ran before it in the same place.
+    /// The log of this server and of all that ran in this place before.
     #[allow(dead_code, reason = "for tests that read what a node says of its role")]
     pub fn log_text(&self) -> String {
         self.process.log_text()
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the server to stop, and waits until it has.
     #[track_caller]
     pub fn stop(mut self) {
         let pid = self.process.child.id().to_string();
@@ -202,12 +216,12 @@ impl Server {
         assert_eq!(self.process.child.wait().unwrap().code(), Some(0), "{}", self.process.log_text());
     }
 
-    /// Runs `allod` against it.
+    /// Runs `allod` against this server.
     pub fn allod(&self, arguments: &[&str]) -> Output {
         Command::new(allod()).args(arguments).env("ALLOD_SERVER", self.address.to_string()).output().unwrap()
     }
 
-    /// Runs `allod` against it and returns what it printed.
+    /// Runs `allod` against this server, and returns what it printed.
     #[track_caller]
     pub fn allod_ok(&self, arguments: &[&str]) -> String {
         let output = self.allod(arguments);
@@ -217,13 +231,13 @@ impl Server {
     }
 }
 
-/// The addresses of `ready tcp=… http=…`.
+/// The addresses in `ready tcp=… http=…`.
 fn ready_addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     let (tcp, http) = line.strip_prefix("ready tcp=")?.split_once(" http=")?;
     Some((tcp.parse().ok()?, http.parse().ok()?))
 }
 
-/// What a GET over HTTP is answered, head and body.
+/// The answer to an HTTP GET, head and body.
 pub fn http_get(server: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(server).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
@@ -232,7 +246,7 @@ pub fn http_get(server: SocketAddr, path: &str) -> String {
     text
 }
 
-/// What a POST of a JSON body is answered: status and body.
+/// The answer to an HTTP POST of a JSON body: status and body.
 pub fn http_post(server: SocketAddr, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(server).unwrap();
     let length = body.len();

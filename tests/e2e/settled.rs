@@ -1,10 +1,10 @@
-//! How plans of deployments end, from the command line: addresses that instances swap, and a revert after a commit of a part.
+//! How plans of deployments end, from the command line: instances swap addresses, and a revert after a part was committed.
 
 use std::path::Path;
 
 use crate::server::Server;
 
-/// A file in which each of these instances wishes an address.
+/// Writes a file in which each of these instances wishes an address.
 fn file(directory: &Path, name: &str, wishes: &[(&str, &str)]) -> String {
     let wish =
         |(id, address): &(&str, &str)| format!("- {{id: {id}, networks: [{{network: lan, address: {address}}}]}}\n");
@@ -14,7 +14,7 @@ fn file(directory: &Path, name: &str, wishes: &[(&str, &str)]) -> String {
     path.display().to_string()
 }
 
-/// Applies a file, and answers the number of the plan and what was said.
+/// Applies a file. Returns the number of the plan, and what was said.
 #[track_caller]
 fn apply(server: &Server, file: &str) -> (String, String) {
     let output = server.allod(&["deployment", "apply", file]);
@@ -24,7 +24,7 @@ fn apply(server: &Server, file: &str) -> (String, String) {
     (plan, String::from_utf8(output.stderr).unwrap())
 }
 
-/// Ends a plan, and answers what was said, blanks apart.
+/// Ends a plan. Returns what was said, with single blanks.
 #[track_caller]
 fn ends(server: &Server, line: &str, plan: &str) -> String {
     let words: Vec<&str> = line.split(' ').chain(["--plan", plan]).collect();
@@ -59,7 +59,7 @@ fn what_instances_swap_is_told_by_the_commit_and_by_the_revert_that_undoes_it() 
     server.stop();
 }
 
-/// Of such a plan the next deploy, and a lease, must know whether it was committed.
+/// The next deploy, and a lease, depend on whether such a plan was committed.
 #[test]
 fn a_plan_that_only_noted_something_is_to_be_committed_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
@@ -69,14 +69,15 @@ fn a_plan_that_only_noted_something_is_to_be_committed_all_the_same() {
     server.allod_ok(&["ip", "claim", "lan", "10.20.0.10", "--owner", "a", "--scope", "cy", "--ttl", "1h"]);
     let words = |said: &str| said.split_whitespace().collect::<Vec<_>>().join(" ");
     let (plan, said) = apply(&server, &wishes);
-    let leased = "1 kept; commit it all the same: what is kept with a lease (1 reservation) is kept for good then";
+    let leased =
+        "1 kept; commit it all the same: reservations that are kept and have a lease (1 reservation) then have none";
     assert!(words(&said).contains(leased) && said.contains("deployment revert cy"), "{said}");
     ends(&server, "deployment commit cy", &plan);
     let (_, said) = apply(&server, &wishes);
     assert!(said.ends_with(": 1 kept; nothing is left to commit or to revert\n"), "{said}");
     server.allod_ok(&["ip", "allocate", "lan", "--owner", "c", "--scope", "cy", "--transient"]);
     let (plan, said) = apply(&server, &wishes);
-    let missed = "1 kept; commit it all the same: what is transient and not listed (1 reservation) is let go with the next deploy";
+    let missed = "1 kept; commit it all the same: what is transient and not listed (1 reservation) is released by the deploy after this one";
     assert!(words(&said).contains(missed) && said.contains("deployment commit cy"), "{said}");
     assert_eq!(apply(&server, &wishes), (plan.clone(), said), "the same plan");
     ends(&server, "deployment commit cy", &plan);

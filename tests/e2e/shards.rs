@@ -1,13 +1,13 @@
-//! The number of shards: a register keeps the one that it was begun with, whoever serves it without naming one.
+//! The number of shards: a register keeps the number with which it was begun, whoever serves it without naming one.
 
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::redis::Redis;
-use crate::server::{Server, Starting, http_get};
+use crate::server::{Server, Starting};
 
-/// A server on these data, over this Redis if there is one, and with this number if it is set.
+/// Starts a server on this directory, over this Redis if there is one, with this number of shards if there is one.
 fn begin(data: &Path, redis: Option<&str>, shards: Option<&str>) -> Starting {
     let note = data.display().to_string();
     let mut arguments = vec!["serve", "--data", &note];
@@ -17,14 +17,10 @@ fn begin(data: &Path, redis: Option<&str>, shards: Option<&str>) -> Starting {
 }
 
 fn serve(data: &Path, redis: Option<&str>, shards: Option<&str>) -> Server {
-    let server = begin(data, redis, shards).ready();
-    while !http_get(server.http, "/readyz").starts_with("HTTP/1.1 200") {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    server
+    begin(data, redis, shards).owning()
 }
 
-/// What `doctor` sees of the register, whatever the configuration says.
+/// What `doctor` says about the register, whatever the configuration says.
 fn register(server: &Server, data: &Path, redis: Option<&str>) -> String {
     let data = data.display().to_string();
     let mut arguments = vec!["doctor", "--data", &data, "--format", "json"];
@@ -37,7 +33,7 @@ fn register(server: &Server, data: &Path, redis: Option<&str>) -> String {
     check["seen"].as_str().unwrap().to_owned()
 }
 
-/// Networks in several shards, each with something in it.
+/// Makes networks in several shards, each with something in it.
 fn fill(server: &Server) {
     for at in 0..12 {
         let name = format!("net-{at}");
@@ -46,7 +42,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// What is there, without where the history stands.
+/// What is there, without the position in the history.
 fn shown(server: &Server) -> [Value; 2] {
     [("network", "networks"), ("ip", "reservations")].map(|(noun, rows)| {
         let list = server.allod_ok(&[noun, "list", "--format", "json"]);

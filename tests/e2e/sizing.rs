@@ -1,6 +1,6 @@
-//! `allod plan` beside what servers really take: 50 000 reservations, in files and in Redis.
+//! Compares `allod plan` with what servers really take: 50 000 reservations, in files and in Redis.
 //!
-//! The plan may be wrong by a factor, and not by more: who buys a machine by it must be neither short nor poor.
+//! The plan may be wrong by a factor, and not by more: whoever buys a machine by it must be neither short nor poor.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ const NETWORKS: usize = 50;
 /// Requests that are sent before the first answer is read.
 const TOGETHER: usize = 500;
 
-/// `allod plan` for what is granted here.
+/// The figures of `allod plan` for what is granted here.
 fn plan(store: &str) -> Value {
     let output = Command::new(allod())
         .args(["plan", "--format", "json", "--store", store])
@@ -28,7 +28,7 @@ fn plan(store: &str) -> Value {
     serde_json::from_slice::<Value>(&output.stdout).unwrap()["sizing"].take()
 }
 
-/// Grants all of them.
+/// Makes the networks and grants all reservations.
 fn fill(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
@@ -63,14 +63,14 @@ fn fill(address: SocketAddr) {
     }
 }
 
-/// Memory of a process, resident.
+/// The resident memory of the server.
 fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     kib.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1_024
 }
 
-/// Blocks of the files below a directory.
+/// The size of all blocks of the files below a directory.
 fn taken(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
@@ -110,7 +110,7 @@ fn a_redis_takes_what_was_planned() {
     let Some(redis) = Redis::start(&place, &["--appendonly", "yes"]) else { return };
     let data = directory.path().join("data");
     let data_text = data.display().to_string();
-    // What may be kept to heal is not full after so few.
+    // After so few changes the memory for healing is not full.
     let arguments = ["serve", "--redis", &redis.url(), "--data", &data_text];
     let server = Starting::with_arguments(&data, &arguments).ready();
     fill(server.address);

@@ -2,11 +2,11 @@
 //!
 //! A section (`## `, `### `) is one story: its blocks marked `sh` run in order, against a fresh server, in a directory of
 //! their own that has the repository's `config`. A line `# => text` says that the command before it prints the text
-//! somewhere; several in a row are wanted in that order. `# => ! text` wants it not to be printed. A command that is to
+//! somewhere; several in a row must be printed in that order. `# => ! text` says that it is not printed. A command that must
 //! be refused is written `! allod …`. At the line `# The server is stopped.` the server is asked to stop.
 //!
-//! The standard ports of a page stand for the free ones of the story's server, and of a Redis of its own where a command
-//! names one.
+//! The standard ports on a page stand for the free ones of the story's server, and for those of a Redis of its own if a
+//! command names one.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,9 +14,9 @@ use std::process::Command;
 use crate::redis::Redis;
 use crate::server::{Server, Starting, allod};
 
-/// What a page says where the server is to be stopped.
+/// The line of a page at which the server is stopped.
 const STOP: &str = "# The server is stopped.";
-/// Where Redis is on a page.
+/// The URL of Redis on a page.
 const REDIS: &str = "redis://127.0.0.1:6379/0";
 
 /// One section of a page.
@@ -28,7 +28,7 @@ pub struct Story {
 /// A command, over one or more lines, and what it should print.
 #[derive(Debug, Default, PartialEq)]
 struct Step {
-    /// Where it begins in the page.
+    /// The line of the page on which it begins.
     line: usize,
     command: String,
     wanted: Vec<String>,
@@ -44,8 +44,8 @@ pub fn run_page(page: &str, least: usize, store: &str) {
     assert!(failures.is_empty(), "{} stories failed\n\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// Runs all stories of a page one after the other in this directory, as who types them does; before each the command that the
-/// page gives for it makes room for a register that is empty.
+/// Runs all stories of a page one after the other in this directory, as somebody who types them. Before each story the
+/// command `make_room`, which the page gives, makes room for an empty register.
 #[track_caller]
 pub fn run_in_order(page: &str, least: usize, store: &str, directory: &Path, make_room: &str) {
     link_config(directory);
@@ -102,7 +102,7 @@ fn stories(page: &str) -> Vec<Story> {
     stories
 }
 
-/// A line that ends in a backslash, or opens a here-document, goes on.
+/// Is the command complete? It goes on after a line that ends in a backslash or opens a here-document.
 fn is_complete(command: &str) -> bool {
     if command.trim_end().ends_with('\\') {
         return false;
@@ -116,14 +116,14 @@ fn is_complete(command: &str) -> bool {
     }
 }
 
-/// Runs a story and tells what went wrong; what follows a failure is not run.
+/// Runs a story, and says what went wrong. Nothing is run after a failure.
 fn run(story: &Story, store: &str) -> Option<String> {
     let directory = tempfile::tempdir().unwrap();
     link_config(directory.path());
     run_in(story, store, directory.path())
 }
 
-/// Runs a story in this directory and tells what went wrong.
+/// Runs a story in this directory, and says what went wrong.
 fn run_in(story: &Story, store: &str, directory: &Path) -> Option<String> {
     let beside = tempfile::tempdir().unwrap();
     let names_redis = story.steps.iter().any(|step| step.command.contains(REDIS));
@@ -166,7 +166,7 @@ impl Ports {
 fn run_step(step: &Step, directory: &Path, ports: &Ports) -> Result<(), String> {
     let program = allod();
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
-    // `set -e` does not see what `!` turns round, so that is checked here.
+    // `set -e` does not notice a command that `!` inverts, so that is checked here.
     let refused = step.command.starts_with("! ");
     let script = ports.put_into(step.command.strip_prefix("! ").unwrap_or(&step.command));
     let output = Command::new("sh")

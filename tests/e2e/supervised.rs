@@ -1,5 +1,5 @@
-//! The process under systemd's protocol for services (`Type=notify`): a real socket of datagrams takes what it says. And what a
-//! supervisor is told by the end of one that was stopped early.
+//! The process under systemd's protocol for services (`Type=notify`): a real datagram socket receives what it says. Also
+//! what the end of a process that was stopped early tells its supervisor.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::redis::Redis;
 use crate::server::{Server, Starting};
 
-/// Longest wait for a message: a debug build on a busy machine.
+/// The longest wait for a message: a debug build on a busy machine.
 const MESSAGE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 struct Supervisor(UnixDatagram);
@@ -20,7 +20,7 @@ impl Supervisor {
         Self(socket)
     }
 
-    /// The next message's lines.
+    /// The lines of the next message.
     #[track_caller]
     fn hears(&self) -> Vec<String> {
         let mut bytes = [0; 4_096];
@@ -56,12 +56,13 @@ fn the_supervisor_hears_when_it_is_ready_that_it_lives_and_that_it_stops() {
             break heard;
         }
     };
-    assert_eq!(last, ["STOPPING=1", "STATUS=stopping: answers what was read"]);
+    assert_eq!(last, ["STOPPING=1", "STATUS=stopping: answering the requests that were read"]);
     supervisor.0.set_nonblocking(true).unwrap();
     assert!(supervisor.0.recv(&mut [0; 64]).is_err(), "nothing is said after the end");
 }
 
-/// Who says that he stops is killed after a while, and whoever gives no sign of life, too: it does neither.
+/// A supervisor kills a service some time after it says that it stops, or if it gives no sign of life. The server must do
+/// neither.
 #[test]
 fn the_supervisor_hears_of_no_stop_where_the_server_begins_once_more_with_what_it_wrote_anew() {
     let directory = tempfile::tempdir().unwrap();
@@ -88,13 +89,14 @@ fn the_supervisor_hears_of_no_stop_where_the_server_begins_once_more_with_what_i
         }
     }
     assert_eq!(supervisor.hears(), ["WATCHDOG_USEC=400000"]);
-    let begins = "STATUS=beginning once more: Redis was emptied, and the register was written anew";
+    let begins = "STATUS=starting again: Redis was emptied, and the register was written to it again";
     assert_eq!(said[..2], [vec![begins.to_owned()], vec!["WATCHDOG_USEC=600000000".to_owned()]]);
     server.allod_ok(&["network", "get", "lan"]);
     server.stop();
 }
 
-/// Until it is written it is nowhere but in memory, and what it waits for may come later than a supervisor grants a stop.
+/// Until the register is written it exists only in memory, and what the write waits for may take longer than a supervisor
+/// allows.
 #[test]
 fn a_stop_waits_until_the_register_is_written_anew_and_the_supervisor_is_asked_for_more_time() {
     let directory = tempfile::tempdir().unwrap();
@@ -122,19 +124,20 @@ fn a_stop_waits_until_the_register_is_written_anew_and_the_supervisor_is_asked_f
     server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
     replica.signal("-STOP");
     redis.ask(&["FLUSHALL"]);
-    wait("it begins to write", &|| server.log_text().contains("the register is written anew"));
+    wait("it begins to write", &|| server.log_text().contains("the register is being written again"));
     let asks_to_stop = || crate::redis::send_signal(server.pid(), "-TERM");
     asks_to_stop();
-    assert_eq!(supervisor.hears(), ["STOPPING=1", "STATUS=stopping: answers what was read"]);
+    assert_eq!(supervisor.hears(), ["STOPPING=1", "STATUS=stopping: answering the requests that were read"]);
     let more = [
         "EXTEND_TIMEOUT_USEC=30000000",
-        "STATUS=stopping: first writes the register anew, which Redis lost; killed now, it is gone",
+        "STATUS=stopping, but first writing the register again, which Redis lost; if this process is killed now, the register \
+         is lost",
     ];
     assert_eq!(supervisor.hears(), more);
-    // Once more, as anywhere, changes nothing.
+    // As always, a second signal changes nothing.
     asks_to_stop();
     assert_eq!(supervisor.hears(), more);
-    let said = "asked to stop while the register is written anew: it ends when that is done, at the latest in 300 s";
+    let said = "asked to stop while it writes the register again: it ends when that is done, in at most 300 s";
     assert!(server.log_text().contains(said), "{}", server.log_text());
     replica.signal("-CONT");
     let last = loop {
@@ -143,7 +146,7 @@ fn a_stop_waits_until_the_register_is_written_anew_and_the_supervisor_is_asked_f
             break heard;
         }
     };
-    assert_eq!(last, [more[0], "STATUS=stopping: answers what was read"]);
+    assert_eq!(last, [more[0], "STATUS=stopping: answering the requests that were read"]);
     let (code, log) = server.ends();
     assert!(code == Some(0) && log.contains("the register is whole again"), "{code:?}: {log}");
     let server = start();
@@ -185,8 +188,8 @@ fn a_supervisor_that_is_gone_harms_nothing() {
     assert!(log.contains("the supervisor cannot be told"), "{log}");
 }
 
-/// A start reads all of its files, which takes as long as they are large. Here one is, of which nothing is on the disk: a segment
-/// that is blank still.
+/// A start reads all of its files, which takes the longer the larger they are. Here one is huge, with nothing on the disk: a
+/// segment that is still blank.
 #[test]
 fn a_start_that_is_told_to_stop_while_it_reads_its_files_ends_well_and_lets_them_go() {
     let directory = tempfile::tempdir().unwrap();
@@ -230,7 +233,7 @@ fn a_server_goes_on_where_nobody_reads_any_more_that_it_is_ready() {
     server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
     redis.ask(&["FLUSHALL"]);
     let end = Instant::now() + MESSAGE_WAIT_MAX;
-    while !server.log_text().contains("nobody reads on stdout") {
+    while !server.log_text().contains("nobody reads stdout") {
         assert!(Instant::now() < end && !server.log_text().contains("panic"), "{}", server.log_text());
         std::thread::sleep(Duration::from_millis(50));
     }

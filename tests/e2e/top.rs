@@ -1,4 +1,4 @@
-//! `allod top` against a server that works: once, as JSON, and live on a terminal.
+//! `allod top` against a working server: once, as JSON, and live on a terminal.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client::{Answer, Client};
 use crate::server::{Server, allod};
 
-/// Three networks, filled differently; `tiny` refuses.
+/// Three networks, filled to different degrees; `tiny` is full and has refused once.
 fn filled(directory: &std::path::Path) -> Server {
     let server = Server::start(&directory.join("data"));
     for (network, cidr, holders) in [("wide", "10.0.0.0/24", 3), ("half", "10.1.0.0/28", 7), ("tiny", "10.2.0.0/30", 2)]
@@ -41,7 +41,7 @@ fn top_tells_fill_rates_and_refusals_of_a_server_that_works() {
     let server = filled(directory.path());
     let over = AtomicBool::new(false);
     let view = std::thread::scope(|threads| {
-        // Takes and gives back for as long as it is looked.
+        // Takes and gives back an address for as long as somebody looks.
         threads.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -54,7 +54,7 @@ fn top_tells_fill_rates_and_refusals_of_a_server_that_works() {
                 }
             });
         });
-        // On a machine that is busy enough, a second may go by without a round.
+        // On a busy machine a second may go by without a round.
         let is_working = |view: &Value| {
             let rates = &view["networks"][2];
             [&rates["granted_per_second"], &rates["released_per_second"]].iter().all(|rate| rate.as_f64() > Some(0.0))
@@ -105,7 +105,7 @@ fn a_table_is_printed_once_where_there_is_no_terminal_and_one_network_is_told_po
     assert_eq!(unknown.status.code(), Some(1));
     assert!(json_of(&server, &["--interval", "0", "--network", "half"])["usage"]["subnets"][0]["pools"].is_array());
 
-    // One that is away is named, and the others are shown.
+    // A server that is away is named, and the others are shown.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let both = format!("{metrics},{nobody}");
     let shown = server.allod_ok(&["top", "--metrics", &both, "--interval", "0"]);
@@ -113,7 +113,7 @@ fn a_table_is_printed_once_where_there_is_no_terminal_and_one_network_is_told_po
     let refused = server.allod(&["top", "--metrics", &nobody, "--interval", "0"]);
     assert_eq!(refused.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("hint: name the HTTP port of the server"));
-    // The JSON-RPC port is no HTTP.
+    // The JSON-RPC port does not speak HTTP.
     let wrong = server.allod(&["top", "--metrics", &server.address.to_string(), "--interval", "0", "--timeout", "5s"]);
     assert_eq!(wrong.status.code(), Some(3));
     server.stop();
@@ -130,7 +130,7 @@ fn on_a_terminal_it_goes_on_until_q_or_a_signal_and_gives_the_terminal_back() {
     std::fs::write(path("run"), "stty cols 40 rows 24\nstty -a >before\nsh ./top\necho $? >code\nstty -a >after\n")
         .unwrap();
     for by_key in [true, false] {
-        // `script` gives the command a terminal of its own, whose keys are our pipe.
+        // `script` gives the command a terminal of its own, whose keyboard is our pipe.
         let mut child = Command::new("script")
             .args(["-qfec", "sh ./run", "/dev/null"])
             .current_dir(directory.path())
@@ -148,7 +148,7 @@ fn on_a_terminal_it_goes_on_until_q_or_a_signal_and_gives_the_terminal_back() {
                 break;
             }
             seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
-            // Drawn twice: it goes on by itself.
+            // Once it is drawn twice, it is known to go on by itself.
             if !told && seen.matches("tiny").count() >= 2 {
                 told = true;
                 if by_key {
@@ -165,7 +165,7 @@ fn on_a_terminal_it_goes_on_until_q_or_a_signal_and_gives_the_terminal_back() {
         assert_eq!(read("before"), read("after"), "keys are echoed again");
         let (begin, end) = (seen.find("\x1b[?1049h").unwrap(), seen.rfind("\x1b[?1049l").unwrap());
         assert!(begin < end && seen[begin..end].contains("takes changes"), "{seen:?}");
-        // What has no room is left out, and not cut.
+        // A column that has no room is left out, not cut.
         let headings = seen[begin..end].lines().filter(|line| line.contains("NETWORK"));
         let last = |line: &str| {
             let plain = anstream::adapter::strip_str(line).to_string();

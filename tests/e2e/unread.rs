@@ -1,6 +1,6 @@
-//! Clients that ask for much with little, and do not take it: short requests, long answers.
+//! Clients that ask for much with little and do not read it: short requests, long answers.
 //!
-//! What the process has in memory is what the kernel says (`VmHWM`, the most that it ever had).
+//! The memory of the process is what the kernel reports as its peak (`VmHWM`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use crate::server::{Server, Starting, http_post};
 
-/// Enough for a page as long as an answer may be.
+/// Enough for a page that is as long as an answer may be.
 const RESERVATIONS: usize = 4_200;
 const MIB: usize = 1 << 20;
-/// What one client that sends and never reads costs at most, as `deploy/README.md` says: requests in flight, what they became, and
-/// what is granted in answers that its kernel took.
+/// The most memory that a client costs if it sends and never reads, as `deploy/README.md` says: requests in flight, what
+/// they became, and what is granted in answers that its kernel accepted.
 const FLOODING_CLIENT_MAX: usize = 32 * MIB;
 
 struct Client {
@@ -49,7 +49,7 @@ fn request(id: usize, method: &str, params: Value) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
 }
 
-/// How many members of a batch were told that there is no room for their answers, and how many were done.
+/// How many members of a batch were refused because there is no room for their answers, and how many were done.
 fn refused_and_done(answers: &[Value]) -> (usize, usize) {
     let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
     (refused, answers.iter().filter(|answer| answer.get("result").is_some()).count())
@@ -84,14 +84,14 @@ fn full(directory: &std::path::Path, environment: &[(&str, &str)]) -> Server {
         client.send(&ids.clone().map(grant).collect::<String>());
         ids.for_each(|_| assert!(client.answer().get("result").is_some()));
     }
-    // Everything was needed once that one answer needs.
+    // Asks for one such answer first, so that the memory that one answer needs is already part of the peak.
     client.send(&list(1));
     let page = client.line();
     assert!((3 * MIB..5 * MIB).contains(&page.len()), "{}", page.len());
     server
 }
 
-/// The most that the process ever had in memory, bytes.
+/// The most memory that the process ever had, in bytes.
 fn most(server: &Server) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -106,7 +106,7 @@ fn long_answers_that_nobody_takes_fill_no_memory_and_all_are_there_in_their_orde
     let before = most(&server);
     let mut client = Client::new(&server);
     client.send(&(0..LISTS).map(list).collect::<String>());
-    // Time to make all of them.
+    // Time to make all of the answers.
     std::thread::sleep(Duration::from_secs(4));
     let grown = most(&server) - before;
     assert!(grown < 100 * MIB, "{} MiB for {LISTS} answers of 4 MiB", grown / MIB);
@@ -138,8 +138,8 @@ fn answers_that_no_network_is_asked_for_fill_no_memory_either() {
     }
 }
 
-/// What is read and not answered is bounded for each of them, and so is what is answered and not taken; what they ask beyond
-/// stays where they are. Whoever asks another network is answered meanwhile.
+/// What is read and not answered is bounded for each client, and so is what is answered and not read; further requests stay
+/// with the client. Requests for another network are answered meanwhile.
 #[test]
 fn clients_that_flood_a_network_and_take_no_answer_stay_within_a_bound() {
     const CLIENTS: usize = 8;
@@ -162,26 +162,30 @@ fn clients_that_flood_a_network_and_take_no_answer_stay_within_a_bound() {
                     let params = json!({"network": "flooded", "owner": format!("{client}/{at}"), "note": note});
                     stream.write_all(request(*at, "ip.allocate", params).as_bytes()).is_ok()
                 });
-                // It keeps the connection, and takes nothing.
+                // The client keeps the connection, and reads nothing.
                 (sent.count(), stream)
             })
         })
         .collect();
-    while floods.iter().any(|flood| !flood.is_finished()) {
-        let begun = std::time::Instant::now();
-        let owner = format!("o{}", begun.elapsed().as_nanos());
-        other.send(&request(1, "ip.allocate", json!({"network": "other", "owner": owner})));
+    let mut is_answered = |at: usize| {
+        other.send(&request(at, "ip.allocate", json!({"network": "other", "owner": format!("o{at}")})));
         assert!(other.answer().get("result").is_some());
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    };
+    let mut asked = 0;
+    while floods.iter().any(|flood| !flood.is_finished()) {
+        asked += 1;
+        is_answered(asked);
         std::thread::sleep(Duration::from_millis(50));
     }
     let ends: Vec<_> = floods.into_iter().map(|flood| flood.join().unwrap()).collect();
+    // No client can send any more, and none has read anything.
+    is_answered(asked + 1);
     assert!(ends.iter().all(|(sent, _)| *sent < REQUESTS), "nobody was kept from sending: nothing was tested");
     let grown = most(&server) - before;
     assert!(grown < CLIENTS * FLOODING_CLIENT_MAX, "{} MiB for {CLIENTS} clients", grown / MIB);
 }
 
-/// They leave together, so what is answered must be there until the last one is.
+/// The answers of a batch leave together, so all of them are in memory until the last one is there.
 #[test]
 fn a_batch_of_long_answers_is_answered_up_to_a_bound_and_the_others_are_told_so() {
     const MEMBERS: usize = 40;
@@ -189,7 +193,7 @@ fn a_batch_of_long_answers_is_answered_up_to_a_bound_and_the_others_are_told_so(
     let server = full(directory.path(), &[]);
     let mut client = Client::new(&server);
     let mut members: Vec<String> = (0..MEMBERS).map(|at| list(at).trim_end().to_owned()).collect();
-    // What changes something is done, whatever the others are.
+    // A change is made, whatever happens to the other members.
     let grant = request(MEMBERS, "ip.allocate", json!({"network": "lan", "owner": "last"}));
     members.push(grant.trim_end().to_owned());
     client.send(&format!("[{}]\n", members.join(",")));
@@ -201,12 +205,12 @@ fn a_batch_of_long_answers_is_answered_up_to_a_bound_and_the_others_are_told_so(
     assert!(refused >= MEMBERS - 10 && refused + granted == MEMBERS + 1, "{refused} refused, {granted} answered");
     let last = answers.iter().find(|answer| answer["id"] == MEMBERS).unwrap();
     assert!(last["result"]["address"].is_string(), "{last}");
-    // The next one has all the room again.
+    // The next batch has all the room again.
     client.send(&format!("[{}]\n", members[..2].join(",")));
     assert!(client.line().len() > 6 * MIB);
 }
 
-/// The server does not read while the client leaves its answers: a line that began before that is not late.
+/// The server does not read while the client leaves its answers unread; a line that began before that is not late.
 #[test]
 fn a_line_whose_rest_is_not_read_is_not_called_unfinished() {
     const LISTS: usize = 20;
@@ -225,7 +229,7 @@ fn a_line_whose_rest_is_not_read_is_not_called_unfinished() {
     }
 }
 
-/// What changes something may answer all of a network: it is refused before it begins, and never after.
+/// A change may answer with a whole network. It is refused before it begins, never after.
 #[test]
 fn a_batch_of_changes_that_answer_whole_networks_is_bounded_as_one_of_reads() {
     const MEMBERS: usize = 120;
@@ -252,8 +256,8 @@ fn a_batch_of_changes_that_answer_whole_networks_is_bounded_as_one_of_reads() {
     assert_eq!(client.answer()["result"]["version"], made + 1, "what was refused changed something");
 }
 
-/// What was granted once is told whole each time that it is asked for again, in an answer a hundred times as long as the request;
-/// and who only asks what would be let go is told of all of it each time.
+/// A repeated request is answered with everything that was granted, in an answer a hundred times as long as the request; and
+/// each dry run of a release names everything that it would release.
 #[test]
 fn a_batch_of_repeats_and_dry_runs_with_long_answers_is_answered_up_to_a_bound() {
     const MEMBERS: usize = 60;
@@ -273,7 +277,7 @@ fn a_batch_of_repeats_and_dry_runs_with_long_answers_is_answered_up_to_a_bound()
         client.send(&request(2, "ip.acquire", more));
         assert!(client.answer().get("result").is_some());
     }
-    // The members of a subnet, and all that is reserved in it, are told whole, too.
+    // Answers about a subnet, or about what is reserved in it, are as long.
     let ranges: Vec<Value> = (1..1_500)
         .map(|at| json!({"range": format!("10.1.{}.{}", at / 128, at % 128 * 2), "note": "n".repeat(512)}))
         .collect();
@@ -323,7 +327,7 @@ fn a_batch_that_waits_with_long_answers_keeps_no_other_from_being_answered() {
     );
 }
 
-/// They have the room of one, and each is told everything in the end.
+/// All subscriptions share the room of one, and each gets every event in the end.
 #[test]
 fn subscriptions_whose_client_takes_nothing_fill_no_memory_however_many_there_are() {
     const WATCHES: usize = 64;
@@ -336,7 +340,7 @@ fn subscriptions_whose_client_takes_nothing_fill_no_memory_however_many_there_ar
     watcher.send(&(0..WATCHES).map(|at| request(at, "events.watch", json!({"network": "lan"}))).collect::<String>());
     (0..WATCHES).for_each(|_| assert!(watcher.answer().get("result").is_some()));
     let before = most(&server);
-    // One commit, so that all of it is one page.
+    // All of it is one commit, and therefore one page.
     let labels: serde_json::Map<String, Value> =
         (0..32).map(|at| (format!("{at:0>128}"), json!("v".repeat(256)))).collect();
     let all = json!({"network": "lan", "owner": "o", "labels": labels, "ips": vec![json!({}); EVENTS], "brief": true});
@@ -358,7 +362,7 @@ fn subscriptions_whose_client_takes_nothing_fill_no_memory_however_many_there_ar
     assert!(grown < 40 * MIB, "{} MiB for {} MiB of lines", grown / MIB, length / MIB);
 }
 
-/// Whoever asks wrongly is told so, and of which instance, out of what he sent: nothing is made of the rest.
+/// The refusal, and the instance that it names, are found in the bytes that were sent: nothing is built from the rest.
 #[test]
 fn a_long_body_that_is_refused_costs_a_few_times_its_length() {
     const WISHES: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Starts that cannot be: whatever the reason, nothing was written before it is told.
+//! Starts that cannot succeed: whatever the reason, nothing is written before it is reported.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A file of its owner.
+/// Writes a file that only its owner may read.
 fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, text).unwrap();
@@ -20,8 +20,8 @@ fn file(directory: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Redis may have lost a register that a node which runs will write there anew: one begun meanwhile would be in its place for ever,
-/// and by a server that nobody can reach.
+/// Redis may have lost a register that a running node will write anew. A register that was begun meanwhile would stay in its
+/// place for ever, and its server would be one that nobody can reach.
 #[test]
 fn a_node_that_cannot_start_begins_no_register() {
     let directory = tempfile::tempdir().unwrap();
@@ -36,7 +36,7 @@ fn a_node_that_cannot_start_begins_no_register() {
     let begin = |secret: &str, [tcp, http, cluster]: [&str; 3], more: &[&str]| {
         let shared = ["serve", "--redis", &url, "--data", &data, "--cluster-secret-file", secret];
         let ports = ["--listen", tcp, "--http", http, "--cluster-listen", cluster];
-        // It is away again, whatever it does.
+        // `timeout` ends the process, whatever it does.
         let mut command = Command::new("timeout");
         command.arg("60").arg(allod()).args(shared).args(ports).args(more).output().unwrap()
     };
@@ -56,7 +56,7 @@ fn a_node_that_cannot_start_begins_no_register() {
     assert_ne!(redis.text(&["DBSIZE"]), "0");
 }
 
-/// It is told that the register is in use, and is tried again; its port would be another matter.
+/// The second server is told that the register is in use, which is worth another try. A port that is in use would not be.
 #[test]
 fn a_second_server_with_the_settings_of_one_that_runs_is_told_that_it_has_the_directory() {
     let directory = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn a_second_server_with_the_settings_of_one_that_runs_is_told_that_it_has_the_di
     let output = second.args(["--listen", &first.address.to_string()]).output().unwrap();
     let held = format!("is in use by process {}", first.pid());
     assert!(output.status.code() == Some(75) && said(&output).contains(&held), "{output:?}");
-    // Elsewhere it is the port, before a register is begun.
+    // With another directory the port is the obstacle, and no register is begun.
     let other = directory.path().join("other");
     let mut third = Command::new("timeout");
     third.arg("60").arg(allod()).args(["serve", "--http", "127.0.0.1:0", "--data", other.to_str().unwrap()]);
@@ -77,7 +77,7 @@ fn a_second_server_with_the_settings_of_one_that_runs_is_told_that_it_has_the_di
     first.stop();
 }
 
-/// An upgrade is made or refused by what this says.
+/// Whether an upgrade goes on depends on what this command says.
 #[test]
 fn what_a_start_refuses_of_other_nodes_is_refused_by_check_config_too() {
     let directory = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::server::{Server, http_get};
 
-/// Asks for an address, says so, and reads nothing. When it is dead, its kernel forgets the connection after a second, in place of
-/// the minute that is usual.
+/// Asks for an address, says so, and reads nothing. After its death the kernel forgets the connection in a second, instead
+/// of the usual minute.
 const WAITER: &str = r#"
 import socket, sys, time
 host, port = sys.argv[1].split(":")
@@ -52,7 +52,7 @@ fn a_client_that_died_while_it_waited_is_given_nothing() {
     server.stop();
 }
 
-/// How many requests wait in network `tiny`, as `/metrics` has it.
+/// The line of `/metrics` that says how many requests wait in network `tiny`.
 fn waiting(server: &Server) -> String {
     let metrics = http_get(server.http, "/metrics");
     let line = metrics.lines().find(|line| line.starts_with("allod_network_waiting_requests{"));

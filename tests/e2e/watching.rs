@@ -1,4 +1,4 @@
-//! `allod watch`, against the real program: what it prints, what its commands are told, and how it ends.
+//! `allod watch` against the real program: what it prints, what its commands are told, and how it ends.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::server::{Server, allod};
 
-/// Longest that a watch may take, on whatever machine.
+/// The longest that a watch may take, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A watch that is ended with its test.
@@ -61,7 +61,7 @@ impl Watch {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
-    /// How it ended, and what it said.
+    /// How the watch ended, and what it said.
     fn ended(mut self) -> (Option<i32>, Vec<String>) {
         let words = self.words.iter().collect();
         (self.child.wait().unwrap().code(), words)
@@ -70,13 +70,13 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A watch that ends by itself.
+/// Runs a watch that ends by itself.
 #[track_caller]
 fn watch(server: &Server, arguments: &[&str], directory: &Path) -> Output {
     command(server, arguments, directory).output().unwrap()
@@ -86,7 +86,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A server with a network, and the cursor before all that is granted there.
+/// A server with a network, and the cursor before everything that is granted there.
 fn served(directory: &Path) -> (Server, String) {
     let server = Server::start(&directory.join("data"));
     server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24,gateway=10.0.0.1,dhcp,dns=10.0.0.2"]);
@@ -100,7 +100,7 @@ fn allocate(server: &Server, owners: &[&str]) {
     }
 }
 
-/// The cursor after `--since` in the last words.
+/// The cursor after `--since` in these words.
 fn cursor_in(words: &str) -> String {
     let (_, rest) = words.split_once("--since ").unwrap_or_else(|| panic!("{words}"));
     rest.split([' ', '`']).next().unwrap().trim_matches('\'').to_owned()
@@ -119,7 +119,7 @@ fn events_are_lines_for_people_and_json_for_programs() {
     assert_eq!(lines[0], "TIME EVENT ADDRESS NETWORK OWNER");
     assert!(lines[1].ends_with("Z granted 10.0.0.2 lan web/0"), "{lines:?}");
     assert!(lines[3].ends_with("Z released 10.0.0.2 lan web/0 reason=TICKET-1"), "{lines:?}");
-    // What it says is where to go on.
+    // The words say where to go on.
     let next = cursor_in(&text(&printed.stderr));
     allocate(&server, &["web/2"]);
     let printed =
@@ -138,7 +138,7 @@ fn a_watch_tells_from_now_on_and_ends_well_when_it_is_asked_to() {
     let (server, _) = served(directory.path());
     for signal in ["-INT", "-TERM"] {
         let watch = Watch::start(&server, &["--scope", "shop", "--format", "json"], directory.path());
-        // It may not have begun yet: what is granted is told from some owner on, and then each.
+        // The watch may not have begun yet: it tells grants from some owner on.
         let mut first = None;
         for owner in 0..1_000 {
             server.allod_ok(&[
@@ -176,7 +176,7 @@ fn a_watch_tells_from_now_on_and_ends_well_when_it_is_asked_to() {
     }
 }
 
-/// Another network may have the name by then, or none.
+/// By then another network may have the name, or none.
 #[test]
 fn a_watch_of_a_network_that_was_renamed_says_how_to_go_on_with_that_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn a_watch_ends_when_nobody_reads_it_any_more() {
     let mut reader = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
-    // No event comes that it could fail to print.
+    // No event comes that the watch could fail to print.
     drop(reader);
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -258,7 +258,7 @@ fn a_command_that_fails_stops_the_watch_and_its_event_is_the_first_of_the_next()
     assert_eq!(skipped.status.code(), Some(0), "{}", text(&skipped.stderr));
     assert!(text(&skipped.stderr).contains("exit status: 7; skipped"), "{}", text(&skipped.stderr));
     assert_eq!(told(), "web/0 web/1 web/1 web/2 ");
-    // Retried until somebody mends what is wrong.
+    // The command is retried until somebody mends what is wrong.
     let retried = Watch::start(
         &server,
         &[
@@ -292,7 +292,7 @@ fn a_cursor_that_leads_nowhere_says_where_to_go_on() {
     let lost = watch(&second, &["--since", listed["cursor"].as_str().unwrap()], other.path());
     let words = text(&lost.stderr);
     assert_eq!(lost.status.code(), Some(1), "{words}");
-    assert!(words.contains("hint: read the state anew, then watch from there: `allod watch --since "), "{words}");
+    assert!(words.contains("hint: read the state again, then watch from there: `allod watch --since "), "{words}");
     let nobody = Command::new(allod()).args(["--server", "127.0.0.1:1", "watch"]).output().unwrap();
     assert_eq!(nobody.status.code(), Some(3), "{}", text(&nobody.stderr));
 }
@@ -307,7 +307,7 @@ fn a_watch_begins_where_a_line_is_expected() {
     assert!(watch.line().contains("granted"), "as it happens");
 }
 
-/// A server that tells one event and never says what its network is; and whether it was asked that.
+/// A server that tells one event and never answers what its network is. The channel says when it was asked that.
 fn tells_no_network() -> (String, mpsc::Receiver<()>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -349,6 +349,6 @@ fn a_watch_that_waits_for_what_it_is_to_print_ends_when_it_is_told_to() {
     watch.signal("-TERM");
     let (code, words) = watch.ended();
     assert_eq!(code, Some(0), "{words:?}");
-    // The event is not printed: the next one begins with it.
+    // The event was not printed, so the next watch begins with it.
     assert_eq!(cursor_in(words.last().unwrap()), "begin");
 }

@@ -1,11 +1,11 @@
-//! `allod who` of an address that nobody holds: what it prints in every state, word by word, and that what it says to
-//! type is not refused.
+//! `allod who` of an address that nobody holds: it prints the right words in every state, and the commands that it suggests
+//! are not refused.
 
 use std::process::Output;
 
 use crate::server::Server;
 
-/// Networks in which an address can be in every state.
+/// Networks in which addresses are in every state.
 const SCENE: [&str; 21] = [
     "network create lan --cooldown 1h --subnet 10.0.0.0/24,gateway=10.0.0.1,pool=10.0.0.10-10.0.0.99,static-pool=10.0.0.100/30",
     "reserved add lan 10.0.0.20-10.0.0.29 --note printers",
@@ -35,7 +35,7 @@ fn said(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Looks an address up, compares all that is printed, and types what it says to type.
+/// Looks an address up, compares everything that is printed, and runs the commands that it suggests.
 #[track_caller]
 fn tells(server: &Server, address: &str, fields: &[(&str, &str)], next: &str) {
     let (told, said) = said(&server.allod(&["who", address]));
@@ -53,7 +53,7 @@ fn tells(server: &Server, address: &str, fields: &[(&str, &str)], next: &str) {
             "CIDR" => "10.99.0.0/24",
             word => word,
         });
-        // Each its own slot: one owner may take many of them.
+        // Each command uses its own slot, because one owner takes many addresses.
         let slot = if command.contains(" OWNER") { vec!["--slot", address] } else { Vec::new() };
         let typed: Vec<&str> = words.chain(slot).chain(["--yes"]).collect();
         server.allod_ok(&typed);
@@ -73,7 +73,7 @@ fn who_tells_why_nobody_holds_an_address_and_what_it_says_to_type_is_not_refused
     draining(&server);
     free(&server);
     static_only(&server);
-    // Held, and of no network.
+    // An address that is held, and one of no network.
     let (told, said) = said(&server.allod(&["who", "10.0.0.50"]));
     assert!(told.contains("state       held\nnetwork     lan\nheld by     `web/0` of scope `prod`\n"), "{told}");
     assert!(told.contains("labels      rack=7 row=b\n"), "{told}");
@@ -107,7 +107,7 @@ fn reserved(server: &Server) {
         tells(server, address, &fields, &format!("{next}, {ends}"));
     };
     let range = ("reserved", "10.0.0.20-10.0.0.29 (printers)");
-    let why = "kept from automatic allocation; `--force` claims it all the same";
+    let why = "kept from automatic allocation; `--force` claims it nevertheless";
     tells("10.0.0.20", why, &[range], "`allod ip claim lan 10.0.0.20 --owner OWNER --force` takes it");
     let why = "kept for one owner, who claims it as any other address";
     let claims = |address: &str, whom: &str| format!("`allod ip claim lan {address} {whom}` takes it for its owner");
@@ -148,7 +148,7 @@ fn draining(server: &Server) {
         "`allod subnet modify both 10.4.0.0/24 --draining false` and `allod pool modify both 10.4.0.0-10.4.0.127 \
          --draining false` end that",
     );
-    // What was draining is free once what was said has been typed.
+    // After the suggested commands these addresses are free.
     for address in ["10.2.0.9", "10.3.0.9", "10.4.0.9"] {
         assert!(server.allod_ok(&["who", address]).contains("state    free"), "{address}");
     }
@@ -165,16 +165,16 @@ fn free(server: &Server) {
     tells("10.0.0.200", why, "none", &claim("10.0.0.200"));
     let why = "nobody holds it; its pool is static, so only a claim takes it";
     tells("10.0.0.101", why, "10.0.0.100-10.0.0.103 (static)", &claim("10.0.0.101"));
-    // Its last event has a time that no test can know.
+    // The last event has a time that no test can know.
     let (told, said) = said(&server.allod(&["who", "10.0.0.51"]));
     let why = "state       cooling\nwhy         released a short time ago; its last owner gets it back at once\n";
     assert!(told.contains(why) && told.contains("last event  released at "), "{told}");
-    assert_eq!(said.trim(), "next: `allod ip claim lan 10.0.0.51 --owner OWNER` takes it all the same");
+    assert_eq!(said.trim(), "next: `allod ip claim lan 10.0.0.51 --owner OWNER` takes it nevertheless");
     server.allod_ok(&["ip", "claim", "lan", "10.0.0.51", "--owner", "other"]);
-    // Out of circulation until its probation ends, or somebody claims it all the same.
+    // A declined address is out of circulation until its probation ends, or somebody claims it nevertheless.
     let (told, said) = self::said(&server.allod(&["who", "10.0.0.52"]));
     assert!(told.contains("state       declined\n"), "{told}");
-    let ends = "`allod ip claim lan 10.0.0.52 --owner OWNER --force` takes it all the same and ends that";
+    let ends = "`allod ip claim lan 10.0.0.52 --owner OWNER --force` takes it nevertheless and ends that";
     assert!(said.contains(ends), "{said}");
     server.allod_ok(&["ip", "claim", "lan", "10.0.0.52", "--owner", "web/3", "--force"]);
     assert!(server.allod_ok(&["who", "10.0.0.52"]).contains("held by     `web/3`"));

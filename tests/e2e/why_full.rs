@@ -1,4 +1,4 @@
-//! `allod network why-full` where addresses are free and no block fits.
+//! `allod network why-full` if addresses are free and no block fits.
 
 use crate::server::Server;
 
@@ -44,7 +44,7 @@ fn what_is_said_of_a_closed_network_is_of_it_and_not_of_another_that_has_its_nam
     assert!(top().contains("\nlan ") && !top().contains("deleted"), "{}", top());
 
     server.allod_ok(&["network", "delete", "lan", "--force", "--yes"]);
-    // First its name leads nowhere, then to another network.
+    // First no network has its name, then another one does.
     for other in [false, true] {
         if other {
             create("new");

@@ -1,8 +1,9 @@
-//! Faults in any order, drawn from a seed: `ALLOD_SEED` repeats a run's choice (what they meet differs from run to run),
-//! `ALLOD_SOAK_SECONDS` makes it last for hours.
+//! Faults in any order, drawn from a seed: `ALLOD_SEED` repeats the choice of a run (what the faults meet differs from run
+//! to run), and `ALLOD_SOAK_SECONDS` makes a run last for hours.
 //!
-//! Over a Redis that keeps everything, one that goes back to its last snapshot, one with sentinels whose replica lags, and a
-//! cluster likewise: of the last three the run proves that they lost what was written, and were given it back.
+//! The runs use four kinds of store: a Redis that keeps everything, one that goes back to its last snapshot, one with
+//! sentinels whose replica lags, and a cluster whose replicas lag. For the last three a run proves that Redis lost writes
+//! and was given them back.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use super::run::{Run, Setting};
 use super::seed::{number, seed};
 use super::sentinels::Watched;
 
-/// How long the run lasts where nothing else is asked for.
+/// How long a run lasts unless `ALLOD_SOAK_SECONDS` says otherwise.
 const SECONDS: u64 = 10;
 
 fn draw<'a>(draws: &mut SmallRng, faults: &[(&'a str, u32)]) -> &'a str {
@@ -33,7 +34,7 @@ fn draw<'a>(draws: &mut SmallRng, faults: &[(&'a str, u32)]) -> &'a str {
     fault.map_or("", |fault| fault.0)
 }
 
-/// Draws from what may happen to nodes and to what keeps their register, after what must; each proves that it took hold.
+/// Makes the faults of `must` happen, and then faults drawn from those of nodes and of the store. Each fault has to take hold.
 async fn anything_happens<R: Happens>(keeper: R, seed: u64, must: &[&'static str], loses: bool) {
     let faults = [&OF_NODES[..], &keeper.faults()].concat();
     let directory = tempfile::tempdir().unwrap();
@@ -43,17 +44,17 @@ async fn anything_happens<R: Happens>(keeper: R, seed: u64, must: &[&'static str
     let run = Run::over(keeper, setting, seed).await;
     run.nodes.redis.remembers();
     let mut wildly = Wildly { run, draws: SmallRng::seed_from_u64(seed), clocks };
-    // Wires carry what nobody waits for any more.
+    // Requests that nobody waits for any more may linger on the wires for this long.
     wildly.run.load.lingers_ms.store(8_000, Ordering::Relaxed);
     let begun = Instant::now();
     let end = begun + Duration::from_secs(number("ALLOD_SOAK_SECONDS").unwrap_or(SECONDS));
-    // How often each was drawn, and took hold.
+    // How often each fault was drawn, and how often it took hold.
     let mut met: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
     let mut must = must.iter();
-    // On a slow machine too, something happens after something.
+    // Even on a slow machine at least three faults happen, so that one follows another.
     while Instant::now() < end || met.values().map(|met| met.0).sum::<u32>() < 3 {
         let fault = must.next().copied().unwrap_or_else(|| draw(&mut wildly.draws, &faults));
-        // Of a run that does not end it is known where it was.
+        // Printed before each fault, so that a run that hangs shows where it was.
         eprintln!("ALLOD_SEED={seed}: after {:.1?}: {fault}", begun.elapsed());
         let took_hold = u32::from(wildly.happens(fault).await);
         let (drawn, held) = met.get(fault).copied().unwrap_or_default();
@@ -66,9 +67,9 @@ async fn anything_happens<R: Happens>(keeper: R, seed: u64, must: &[&'static str
     eprintln!("ALLOD_SEED={seed}: {} sure holdings, {what}", verdict.sure_holdings);
     assert!(verdict.unknown > 0, "ALLOD_SEED={seed}: no fault met a request under way: {what}");
     assert!(verdict.met.values().all(|count| *count > 0), "ALLOD_SEED={seed}: nobody asked for that: {what}");
-    // What is between two that have nothing to say to each other just now is cut in vain.
+    // A cut has no effect between two nodes that have nothing to say to each other at that moment.
     assert!(met.values().all(|met| met.1 > 0 || met.0 < 4), "ALLOD_SEED={seed}: drawn, and never met: {what}");
-    // Whoever does not own the register any more has no figures of it.
+    // A node that no longer owns the register has no figures of it, so its log is searched too.
     let is_given_back = healed > 0.0 || logs.contains("Redis has them again");
     assert_eq!(is_given_back, loses, "ALLOD_SEED={seed}: what Redis lost, and was given back: {what}\n{logs}");
 }

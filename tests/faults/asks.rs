@@ -1,7 +1,7 @@
-//! What clients of a run ask for, and what an answer tells each holder that it is about.
+//! What the clients of a run ask for, and what an answer says about each holder that the request concerns.
 //!
-//! Of the owners of one client most want one address, which goes from one of them to another now and then; some want a block,
-//! a lease, an address by name (which others want, too), or one in each of two networks at once.
+//! Most owners of a client want one address, which is transferred between them now and then. Some want a block, a lease, an
+//! address by name (for which the clients compete), or one address in each of two networks at once.
 
 use std::net::IpAddr;
 
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use super::client::Answer;
 use super::record::{Asked, Holder, Span, Told};
 
-/// Owners of one client: few, so that each comes again and again.
+/// Owners of one client: few, so that each of them asks again and again.
 pub const OWNERS: usize = 24;
-/// Those before this one want one address, and hand it over to each other.
+/// Owners below this number want one address, and transfer it to each other.
 const BLOCKS_FROM: usize = 12;
 const LEASES_FROM: usize = 15;
 const NAMED_FROM: usize = 18;
 const PAIRS_FROM: usize = 21;
-/// How long a lease lasts: short, so that some end by themselves.
+/// How long a lease lasts: short, so that some leases end by themselves.
 const TTL_SECONDS: u64 = 1;
-/// How many bits of an address say which one of its block it is.
+/// How many low bits of an address select one of the addresses of its block.
 const BLOCK_BITS: u32 = 2;
-/// The last address of a pool, and one of its subnet that is in no pool: these are claimed by name.
+/// The last address of a pool, and an address of the subnet that is in no pool. Both are claimed by name.
 const NAMED: [u128; 2] = [41, 60];
 
 /// What an owner wants.
@@ -46,18 +46,18 @@ impl Wish {
     }
 }
 
-/// One request, and whom it is about, with the numbers of their owners.
+/// One request and the holders that it concerns, with the numbers of their owners.
 #[derive(Clone)]
 pub struct Ask {
     pub request: (String, Value),
     pub about: Vec<(usize, Holder, Asked)>,
 }
 
-/// One of the clients, and the networks of the run.
+/// The requests of one client. `networks` are the networks of the run.
 pub struct Asker<'a> {
     client: usize,
     networks: &'a [String],
-    /// How many names each owner had before the present one.
+    /// How many names each owner had before its present one.
     names: [u32; OWNERS],
 }
 
@@ -73,12 +73,12 @@ impl<'a> Asker<'a> {
         Holder { network, owner: self.name(owner), slot: "0".to_owned() }
     }
 
-    /// How an owner is called now.
+    /// The present name of an owner.
     pub fn name(&self, owner: usize) -> String {
         format!("c{}.{}{PLACE}{owner}", self.client, self.names[owner])
     }
 
-    /// From now on an owner has another name.
+    /// Gives an owner another name from now on.
     pub fn rename(&mut self, owner: usize) {
         self.names[owner] += 1;
     }
@@ -105,14 +105,14 @@ impl<'a> Asker<'a> {
         Ask { request: ("ip.release".to_owned(), request), about: vec![(owner, holder, Asked::Release)] }
     }
 
-    /// Reads what it was told that it has.
+    /// Reads the address that the owner was told it has.
     pub fn read(&self, owner: usize, address: &str) -> Ask {
         let holder = self.holder(owner, 0);
         let request = json!({"network": holder.network, "address": address});
         Ask { request: ("ip.get".to_owned(), request), about: vec![(owner, holder, Asked::Read)] }
     }
 
-    /// Whom this one may hand over to what it has.
+    /// The owner to which this one may transfer its address, if there is one.
     pub fn heir(&self, owner: usize) -> Option<usize> {
         let heir = owner + self.networks.len();
         (heir < BLOCKS_FROM).then_some(heir)
@@ -126,16 +126,16 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// What comes before the number of an owner in its name.
+/// What precedes the number of an owner in its name.
 const PLACE: &str = "/o";
 
-/// The number of an owner.
+/// The number of a holder's owner.
 pub fn number(holder: &Holder) -> usize {
     let number = holder.owner.rsplit_once(PLACE).and_then(|(_, number)| number.parse().ok());
     number.unwrap_or_default()
 }
 
-/// What is asked for this holder alone.
+/// The request that asks for an address for this holder alone.
 pub fn grant(holder: &Holder) -> (String, Value) {
     let mut params = json!({"network": holder.network, "owner": holder.owner, "slot": holder.slot});
     let (v6, at) = subnet_of(&holder.network);
@@ -152,7 +152,7 @@ pub fn grant(holder: &Holder) -> (String, Value) {
     ("ip.allocate".to_owned(), params)
 }
 
-/// Is a network one of IPv6, and its number. Every fourth one is.
+/// Whether a network is an IPv6 one, as every fourth is, and its number.
 fn subnet_of(network: &str) -> (bool, usize) {
     let at = network.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or_default();
     (at % 4 == 3, at)
@@ -162,7 +162,7 @@ fn address(v6: bool, at: usize, host: u128) -> String {
     if v6 { format!("fd00:{at}::{host:x}") } else { format!("10.{at}.0.{host}") }
 }
 
-/// A small pool: addresses change hands all the time.
+/// A network with a small pool, so that addresses change hands all the time.
 pub fn network(name: &str) -> Value {
     let (v6, at) = subnet_of(name);
     let range = format!("{}-{}", address(v6, at, 2), address(v6, at, NAMED[0]));
@@ -184,12 +184,12 @@ fn is_of(holder: &Holder, reservation: &Value) -> bool {
     reservation["owner"] == holder.owner.as_str() && reservation["slot"] == holder.slot.as_str()
 }
 
-/// What an answer to something sent then tells of this holder, and the address that it names.
+/// What an answer to a request sent at `sent_ns` says about this holder, and the address that the answer names.
 pub fn told_of((holder, asked): (&Holder, &Asked), sent_ns: u64, answer: &Answer) -> (Told, Option<String>) {
     let told = match answer {
         Answer::Lost => Told::Unknown,
         Answer::Refused(kind, error) if kind == "unavailable" && error["data"]["applied"] == "unknown" => Told::Unknown,
-        // The server's own fault says nothing of what became of it.
+        // After an internal error nobody knows whether the request took effect.
         Answer::Refused(kind, _) if kind == "internal" => Told::Unknown,
         Answer::Refused(kind, _) => Told::Refused(kind.clone()),
         Answer::Result(result) if *asked == Asked::Release => {
@@ -197,7 +197,7 @@ pub fn told_of((holder, asked): (&Holder, &Asked), sent_ns: u64, answer: &Answer
             let any = result["released"].as_array().is_some_and(|all| all.iter().any(|released| is_here(&released)));
             match any {
                 true => Told::Released,
-                // What stood in the way of the rest did not change it.
+                // The release changed nothing here; what is left of it was held up.
                 false if result["more"] == true => Told::Refused("more".to_owned()),
                 false => Told::Nothing,
             }

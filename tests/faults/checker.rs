@@ -1,17 +1,18 @@
-//! The interval checker: was any address held by two at one instant, for certain?
+//! The interval checker: did two holders certainly hold one address at the same instant?
 //!
-//! A *sure holding* lasts from the moment a grant's answer was received to the moment a release of it was sent: in
-//! between nobody may have told the holder anything else. Of two sure holdings that overlap in time no two may overlap
-//! in space. Grants of whose fate nobody knows are no holdings until an answer shows them; releases of whose fate nobody
-//! knows end one.
+//! A *sure holding* lasts from the moment at which the answer to a grant was received to the moment at which a release of it
+//! was sent. In between no answer may tell its holder anything else. Two sure holdings that overlap in time must not overlap
+//! in space. A grant whose outcome is unknown is no holding until an answer shows it; a release whose outcome is unknown
+//! ends the holding.
 //!
-//! A lease is sure until the earliest moment at which it may end. A transfer is a release by the one and a grant to the
-//! other, of the same.
+//! A lease is sure until the earliest moment at which it may end. A transfer is a release by one holder and a grant of the
+//! same address to another.
 //!
-//! Beside that: a repeat and a read show what is held, and nobody is told that he holds nothing while he does; a generation is
-//! given once in a network; what was released comes back with another generation only.
+//! The checker also demands that repeated grants and reads show what is held, and that nobody is told he holds nothing while
+//! he does hold something; that a network gives each generation once; and that what was released comes back only with
+//! another generation.
 //!
-//! A release of whose fate nobody will ever know leaves nothing of its holder sure any more: whoever asks on does so under
+//! If the outcome of a release will never be known, nothing is sure about its holder any more, so the client goes on under
 //! another name.
 
 use std::borrow::Cow;
@@ -19,46 +20,46 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::record::{Asked, Call, Holder, Span, Told};
 
-/// A time in which a holder had something, for certain.
+/// A time during which a holder certainly held something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sure {
     pub holder: Holder,
     pub span: Span,
     pub generation: u64,
     pub from_ns: u64,
-    /// None: to the end of the run.
+    /// None: until the end of the run.
     pub until_ns: Option<u64>,
-    /// Nobody let go of it: it ended, or lasts.
+    /// The holder never asked to let go of it: the holding ended by itself, or still lasts.
     pub left_alone: bool,
 }
 
 impl Sure {
-    /// Is it sure beyond this moment?
+    /// Is the holding sure beyond this moment?
     fn beyond(&self, moment_ns: u64) -> bool {
         self.until_ns.is_none_or(|until| until > moment_ns)
     }
 }
 
-/// Everything that must not be, in words; and how much was checked.
+/// The outcome of a check: everything that is wrong, in words, and how much was checked.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub problems: Vec<String>,
-    /// Those of whom each held something of what the other one held.
+    /// Pairs of sure holdings that overlap in time and space.
     pub twice: Vec<(Sure, Sure)>,
-    /// Every time in which somebody held something for certain.
+    /// All sure holdings.
     pub sure: Vec<Sure>,
     pub sure_holdings: usize,
     pub unknown: usize,
-    /// What was asked for and done, of each kind.
+    /// How often each kind of request was carried out.
     pub met: BTreeMap<&'static str, usize>,
 }
 
-/// What a call is about, for one holder: a transfer is two of these.
+/// What a call means for one holder: a transfer makes two steps.
 struct Step<'a> {
     call: &'a Call,
     releases: bool,
     told: Cow<'a, Told>,
-    /// What it was told that it handed over.
+    /// What the giver of a transfer was told that it handed over.
     gone: Option<Span>,
 }
 
@@ -75,7 +76,7 @@ fn steps(call: &Call) -> Vec<(&Holder, Step<'_>)> {
     vec![(&call.holder, step(true, Cow::Owned(gives), gone)), (to, step(false, Cow::Borrowed(&call.told), None))]
 }
 
-/// How often each of what is worth asking for was done.
+/// How often each thing that a run must cover was done.
 fn met(calls: &[Call], sure: &[Sure]) -> BTreeMap<&'static str, usize> {
     let count = |is: &dyn Fn(&Call) -> bool| calls.iter().filter(|call| is(call)).count();
     let held = |is: &dyn Fn(Span) -> bool| count(&|call| matches!(call.told, Told::Held { span, .. } if is(span)));
@@ -115,14 +116,14 @@ pub fn check(calls: &[Call]) -> Verdict {
     verdict
 }
 
-/// Sure holdings of one holder, whose calls come one after the other or overlap.
+/// The sure holdings of one holder. Its calls may follow one another or overlap.
 fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, problems: &mut Vec<String>) {
     let mut present: Option<Sure> = None;
-    // A release of unknown fate may still be on its way, and take effect after a later answer shows what it is about.
+    // Generations whose release has an unknown outcome: it may take effect after a later answer shows the holding.
     let mut doubtful: HashSet<u64> = HashSet::new();
-    // When it was told that they are over.
+    // When the holder was told that a generation is over.
     let mut over: HashMap<u64, u64> = HashMap::new();
-    // Releases of unknown fate that may be carried out after the present call was sent.
+    // Releases with an unknown outcome that may still be carried out after the present call was sent.
     let mut lingering: Vec<&Call> = Vec::new();
     for (at, Step { call, releases, told, gone }) in steps.iter().enumerate() {
         lingering.retain(|earlier| earlier.told_ns > call.sent_ns);
@@ -133,7 +134,7 @@ fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, proble
         }
         match (releases, told.as_ref()) {
             (false, Told::Held { span, generation, created, until_ns }) => {
-                // Something else of the same holder was under way: what the answer shows may be over by now.
+                // Another call of this holder was under way: what the answer shows may be over by now.
                 let mut meanwhile = steps[at + 1..].iter().take_while(|later| later.call.sent_ns < call.told_ns);
                 let released = !lingering.is_empty() || meanwhile.any(|later| later.releases);
                 let (from_ns, until_ns) = (call.told_ns, *until_ns);
@@ -151,7 +152,7 @@ fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, proble
                 if let Some(held) = present.take() {
                     let still = held.beyond(call.told_ns);
                     if still && (held.span, held.generation) == (*span, *generation) {
-                        // A repeat.
+                        // A repeated request.
                         next.from_ns = held.from_ns;
                         next.until_ns = held.until_ns.zip(until_ns).map(|(one, other)| one.max(other));
                         present = Some(next);
@@ -167,7 +168,7 @@ fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, proble
                     present = Some(next);
                 }
             }
-            (true, Told::Refused(_)) => {} // Certainly nothing was changed.
+            (true, Told::Refused(_)) => {} // Nothing was changed, for certain.
             (true, told) => {
                 if *told == Told::Unknown {
                     lingering.push(call);
@@ -198,7 +199,7 @@ fn holdings_of(holder: &Holder, steps: &[Step<'_>], sure: &mut Vec<Sure>, proble
     sure.extend(present);
 }
 
-/// What is wrong with what a read shows, if anything is. What is not sure may be over by now, or not yet there.
+/// What is wrong with what a read shows, if anything is. A holding that is not sure may be over by now, or may not exist yet.
 fn shown(call: &Call, present: Option<&Sure>, over: &HashMap<u64, u64>) -> Option<String> {
     let held = present.filter(|held| held.beyond(call.told_ns));
     match &call.told {
@@ -214,7 +215,7 @@ fn shown(call: &Call, present: Option<&Sure>, over: &HashMap<u64, u64>) -> Optio
     }
 }
 
-/// A generation is given once.
+/// Checks that each generation was given once.
 fn generations(sure: &[Sure], problems: &mut Vec<String>) {
     let mut given: HashMap<(&str, u64), &Sure> = HashMap::new();
     for holding in sure {
@@ -227,7 +228,7 @@ fn generations(sure: &[Sure], problems: &mut Vec<String>) {
     }
 }
 
-/// No two at one place and one time.
+/// Finds pairs of holdings that overlap in time and space.
 fn overlaps(sure: Vec<Sure>) -> Vec<(Sure, Sure)> {
     let mut found = Vec::new();
     let mut of_network: BTreeMap<String, Vec<Sure>> = BTreeMap::new();
@@ -235,7 +236,7 @@ fn overlaps(sure: Vec<Sure>) -> Vec<(Sure, Sure)> {
         of_network.entry(holding.holder.network.clone()).or_default().push(holding);
     }
     for holdings in of_network.into_values() {
-        // Ends come before beginnings at one instant: what is over is over.
+        // At one instant ends sort before beginnings: a holding that ends there is over.
         let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(holdings.len() * 2);
         for (at, holding) in holdings.iter().enumerate() {
             events.push((holding.from_ns, true, at));
@@ -252,7 +253,7 @@ fn overlaps(sure: Vec<Sure>) -> Vec<(Sure, Sure)> {
                 continue;
             }
             let in_the_way = standing.range(..=last).next_back().filter(|(_, other)| holdings[**other].span.1 >= first);
-            // What was lost in between and given back is one holding.
+            // A holding that Redis lost and was given back counts as the same one.
             let is_same = |one: &Sure, other: &Sure| {
                 (&one.holder, one.span, one.generation) == (&other.holder, other.span, other.generation)
             };

@@ -1,5 +1,5 @@
-//! A client that does what else there is to be done with addresses: claimants come and go and are swept, MACs, notes and
-//! leases change, addresses are handed on and declined, a deployment comes and goes.
+//! A client for everything else that happens to addresses: claimants come and go and are swept; MACs, notes and leases
+//! change; addresses are transferred and declined; a deployment comes and goes.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::client::{Answer, Client};
 
-/// Its reservations, beside those of the load.
+/// The scope of the chores' reservations, apart from those of the load.
 const SCOPE: &str = "chores";
 
-/// It works until it is stopped.
+/// The client, which works until it is stopped.
 pub struct Chores {
     stop: Arc<AtomicBool>,
-    /// Rounds that were answered to their end.
+    /// How many rounds were answered to their end.
     rounds: Arc<AtomicUsize>,
     works: tokio::task::JoinHandle<()>,
 }
@@ -30,7 +30,7 @@ impl Chores {
         Self { stop, rounds, works }
     }
 
-    /// Ends when so many more rounds were answered, in which everything happens that may.
+    /// Stops after this many more complete rounds, so that everything a round does has happened.
     pub async fn end_after(self, rounds: usize) {
         let goal = self.rounds.load(Ordering::Relaxed) + rounds;
         let end = std::time::Instant::now() + Duration::from_secs(60);
@@ -69,7 +69,7 @@ async fn work(
     }
 }
 
-/// What is refused is left at that. False: it did not come to its end, and another node is asked next.
+/// Does one round; refusals are ignored. False: the round did not come to its end, and the next one asks another node.
 async fn of_one_round(client: &mut Client, network: &str, round: usize) -> bool {
     let owner = format!("o{}", round % 5);
     let holder = json!({"network": network, "scope": SCOPE, "owner": owner});
@@ -78,10 +78,10 @@ async fn of_one_round(client: &mut Client, network: &str, round: usize) -> bool 
         params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         params
     };
-    // One for each owner and network, so that a MAC is asked for again while somebody has it still, or not any more.
+    // The MAC depends on the round only, so it is asked for again while somebody still has it, or after nobody does.
     let mac = format!("02:00:00:00:00:{:02x}", round % 7);
     let claimant = format!("vm-{}", round % 3);
-    // With what leaves with its claimant, a sweep is the end of it; else it goes on to somebody, or out of circulation.
+    // Half of the reservations leave with their claimant, so a sweep ends them. The others are transferred or declined.
     let leaves = round.is_multiple_of(2);
     let ttl = json!({"claimant": claimant, "release_with_claimant": leaves, "ttl_seconds": 3_600});
     let granted = client.call("ip.allocate", with(ttl)).await;
@@ -123,7 +123,7 @@ async fn of_one_round(client: &mut Client, network: &str, round: usize) -> bool 
     client.call(method, json!({"deployment": SCOPE, "plan": applied["plan"]})).await != Answer::Lost
 }
 
-/// A MAC is unique in its realm, and all of them are in one.
+/// Checks that no MAC is used twice: a MAC is unique in its realm, and all reservations are in one realm.
 pub async fn check_macs(client: &mut Client) {
     let listed = client.call("ip.list", json!({"limit": 10_000})).await.ok();
     let mut macs = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Wall clocks that jump: that of Redis, those of nodes. A small library, compiled here, stands before the C library's clock.
+//! Wall clocks that jump: that of Redis and those of nodes. A small library, compiled here, overrides the C library's clock.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub struct Clock {
     environment: [(String, String); 2],
 }
 
-/// The library; none where nothing can be compiled.
+/// The library, or none where nothing can be compiled.
 fn library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let made = LIBRARY.get_or_init(|| {
@@ -27,7 +27,7 @@ fn library() -> Option<&'static Path> {
 }
 
 impl Clock {
-    /// A clock that is right. None where there is no C compiler, which is told as a skip.
+    /// A clock that shows the right time. Without a C compiler there is none, and the test is reported as skipped.
     pub fn new(directory: &Path, name: &str) -> Option<Self> {
         let Some(library) = library() else {
             super::redis::process::skips::skip("there is no C compiler");
@@ -41,12 +41,12 @@ impl Clock {
         Some(clock)
     }
 
-    /// What a process is started with.
+    /// The environment with which the process is started.
     pub fn environment(&self) -> Vec<(String, String)> {
         self.environment.to_vec()
     }
 
-    /// It is so many seconds ahead of the right time from now on.
+    /// Sets the clock this many seconds ahead of the right time.
     pub fn jump(&self, ahead_seconds: i64) {
         self.file.write_all_at(&ahead_seconds.to_ne_bytes(), 0).unwrap();
     }

@@ -1,5 +1,5 @@
-//! Somebody sets a clock, forward or back, while clients work. Clocks decide who tries, never who may write, and no lease of
-//! an address ends because of one.
+//! Somebody sets a clock forward or back while clients work. Clocks decide which node tries to take over, never who may
+//! write, and no lease of an address ends early because of one.
 
 use std::time::Duration;
 
@@ -32,19 +32,19 @@ async fn whatever_clocks_say_no_address_has_two_holders_and_no_lease_ends_early(
     let held = insist(&mut client, "ip.allocate", &lease).await;
     let time = |run: &Run| run.nodes.redis.number(&["EVAL", "return tonumber(redis.call('TIME')[1])", "0"]) as i64;
     let right = time(&run);
-    // Two hours in half of a minute at most: forward, back behind the beginning, and right again.
+    // Forward, then back to before the beginning, then right again: jumps of two hours within half a minute.
     for hours in [2, -2, 0] {
         of_redis.jump(hours * HOUR);
         assert!((time(&run) - right - hours * HOUR).abs() < 120, "the clock of Redis did not jump");
         run.gets_on(200, &format!("with Redis {hours} hours ahead")).await;
-        // Past a renewal of the lease, by which another node might try.
+        // Longer than the time between two renewals of the lease, so that another node could try to take it.
         tokio::time::sleep(Duration::from_millis(1_200)).await;
     }
     for (one, other) in [(2, -2), (-2, 2)] {
         [one, other].into_iter().zip(of_nodes).for_each(|(hours, clock)| clock.jump(hours * HOUR));
         let owner = run.nodes.cluster.owner_but(None).await;
         run.gets_on(200, &format!("with nodes {one} and {other} hours ahead")).await;
-        // The other one takes over, with its clock.
+        // The other node takes over, with a clock of its own.
         run.nodes.cluster.signal(owner, "-STOP");
         let next = run.nodes.cluster.owner_but(Some(owner)).await;
         run.nodes.cluster.signal(owner, "-CONT");

@@ -1,5 +1,6 @@
-//! Nodes that are cut off from Redis where that is not at one address: whom sentinels name, and who has the slot of a cluster.
-//! Each server gives out the address of a wire before it, so whatever nodes learn leads through these.
+//! Nodes are cut off from a Redis that has more than one address: the primary that sentinels name, or the server of a
+//! cluster that has the slot. Each server announces the address of a wire in front of it, so every address that a node
+//! learns leads through a wire.
 
 use super::clustered::RedisCluster;
 use super::run::{Keeper, Run, Setting, eventually};
@@ -7,9 +8,9 @@ use super::seed::seed;
 use super::sentinels::Watched;
 use super::wire::{Way, Wire};
 
-/// What keeps a register, with a wire before each server of it.
+/// The store of a register, with a wire in front of each of its servers.
 struct Wired<R> {
-    /// Ended when this is.
+    /// Kept until this value is dropped, which ends the servers.
     _keeper: R,
     wires: Vec<Wire>,
     url: String,
@@ -25,7 +26,7 @@ pub fn wire(port: u16) -> Wire {
     Wire::to(([127, 0, 0, 1], port).into())
 }
 
-/// Sentinels that name the wires, and the wires.
+/// Sentinels that name the wires, and the wires themselves.
 pub fn watched() -> Option<(Watched, Vec<Wire>)> {
     let mut keeper = Watched::start()?;
     let wires: Vec<Wire> = keeper.servers.iter().map(|server| wire(server.port())).collect();
@@ -35,13 +36,13 @@ pub fn watched() -> Option<(Watched, Vec<Wire>)> {
     let primary = wires[0].address.port();
     keeper.servers[1].ask(&["REPLICAOF", "127.0.0.1", &primary.to_string()]);
     keeper.made_anew_at(primary, 0);
-    // No failover, which may lose what nobody waits for, where the wires of a busy machine are slow.
+    // No failover happens when the wires are slow on a busy machine: a failover may lose what nobody waits for.
     keeper.miss_nobody();
     Some((keeper, wires))
 }
 
-/// A cluster whose servers are known by the wires. None of them has a replica that could take its place: a failover may lose
-/// what nobody waits for.
+/// A cluster whose servers are known by their wires. No server has a replica that could take its place, because a failover
+/// may lose what nobody waits for.
 async fn cluster() -> Option<Wired<RedisCluster>> {
     let keeper = RedisCluster::start(3, 0, &["--appendonly", "yes"])?;
     let wires: Vec<Wire> = keeper.members.iter().map(|member| wire(member.port)).collect();
@@ -59,8 +60,8 @@ async fn cluster() -> Option<Wired<RedisCluster>> {
     Some(Wired { _keeper: keeper, wires, url })
 }
 
-/// The owner reaches no server of Redis for longer than its lease, and then hears none, or is not heard: another one goes on each
-/// time, and what the one before still had to say is refused.
+/// The owner reaches no server of Redis for longer than its lease; then it hears none; then none hears it. Each time another
+/// node takes over, and what the previous owner still had to say is refused.
 async fn owners_are_cut_off<R>(keeper: Wired<R>) {
     let run = Run::over(keeper, Setting::default(), seed()).await;
     run.gets_on(200, "by the wires").await;
@@ -74,7 +75,7 @@ async fn owners_are_cut_off<R>(keeper: Wired<R>) {
         run.gets_on(200, "at another node").await;
         apart.iter().for_each(Wire::release);
         run.gets_on(200, "after what was held arrived").await;
-        // Once more with what is under way lost, in the midst of it.
+        // Again, but now what is under way is lost when connections break.
         for _ in 0..3 {
             run.nodes.redis.wires.iter().chain(&apart).for_each(Wire::cut);
             run.gets_on(30, "after connections broke").await;

@@ -1,5 +1,5 @@
-//! The replica is gone and the node goes on without it, as `store.redis_degrade` says; then the primary and the node are lost
-//! at once, the replica takes the primary's place, and the node comes back with nothing but its disk.
+//! The replica is gone, and the node goes on without it, as `store.redis_degrade` allows. Then the primary and the node are
+//! lost at once, the replica takes the primary's place, and the node comes back with nothing but its disk.
 
 use super::redis::Redis;
 use super::run::{Nodes, Run, Setting, eventually};
@@ -10,8 +10,7 @@ async fn what_a_node_acknowledged_without_its_replica_survives_the_primary_and_t
     let directory = tempfile::tempdir().unwrap();
     let Some(primary) = Redis::replicating(directory.path(), "primary", None) else { return };
     let replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
-    eventually("the replica follows", || replica.text(&["INFO", "replication"]).contains("master_link_status:up"))
-        .await;
+    eventually("the replica follows", || replica.follows()).await;
     let store = "redis_replicas = 1\nredis_degrade = true";
     let setting = Setting { nodes: 1, store, wired: true, ..Setting::default() };
     let mut run = Run::begin(Nodes::over(directory, primary, setting), 4, seed()).await;
@@ -35,7 +34,7 @@ async fn what_a_node_acknowledged_without_its_replica_survives_the_primary_and_t
     run.end().await;
 }
 
-/// Who asks any node is told how safe it is now, and not how it was when that was started.
+/// A node reports the durability of this moment, not the one with which it was started.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_node_tells_what_a_change_survives_now() {
     let directory = tempfile::tempdir().unwrap();
@@ -55,7 +54,7 @@ async fn every_node_tells_what_a_change_survives_now() {
     tell("a crash of Redis; when its machine loses power").await;
     replica.end();
     tell("degraded now: 0 of 1 answer").await;
-    // Who owns nothing acknowledges nothing: nobody is to be woken for what he says.
+    // A node that owns nothing acknowledges nothing, so its warning would wake people for no reason.
     let warns = |node| {
         nodes.cluster.log(node).matches("what is acknowledged is in Redis and on this machine's disk only").count()
     };

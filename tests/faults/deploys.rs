@@ -1,5 +1,6 @@
-//! Runs that deploy and compete for the last room, while nodes and Redis fail, and somebody looks at every address all the
-//! while: who was told that it is applied holds all of it until it lets go; of who was refused nothing is ever seen.
+//! Two runs deploy and compete for the last free addresses while nodes and Redis fail; observers look at every address all
+//! the while. A run that was told its deployment is applied holds all of it until it lets go; nothing of a refused
+//! deployment is ever seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,33 +20,33 @@ use super::seed::seed;
 
 const NETWORKS: [&str; 2] = ["one", "two"];
 const RUNS: [&str; 2] = ["red", "blue"];
-/// Instances of a round, each in both networks. What both runs have, and a round of one of them, fit; a round of the other does
-/// not.
+/// Instances of a round, each in both networks. The pool has room for what both runs hold and for a round of one of them,
+/// but not for a round of the other.
 const INSTANCES: usize = 5;
 const POOL: usize = 4 * INSTANCES - 3;
 
-/// A network and an address of it.
+/// A network, by its number, and an address in it.
 type Place = (usize, String);
 
-/// One round of a run, as far as it was told. Times in nanoseconds.
+/// One round of a run, as far as the run was told. Times are in nanoseconds.
 #[derive(Debug, Clone, Default)]
 struct Round {
-    /// It was refused, and nothing of it was ever in doubt.
+    /// The round was refused, and no attempt of it was ever in doubt.
     refused: bool,
-    /// What it holds, and from when on for certain.
+    /// The places that it certainly holds once it is applied, each with its owner.
     held: Vec<(Place, String)>,
     applied_ns: Option<u64>,
-    /// When it began to let go, and when that was answered.
+    /// When the run began to let go of it, and when that was answered.
     ends_ns: Option<u64>,
     ended_ns: Option<u64>,
 }
 
-/// What was seen at once: who holds which address.
+/// What an observer saw at once: who holds which address.
 struct Look {
     network: usize,
     sent_ns: u64,
     told_ns: u64,
-    /// All addresses, or only the one.
+    /// The one address that was looked at; none if all were.
     only: Option<String>,
     held: BTreeMap<String, String>,
 }
@@ -54,7 +55,7 @@ struct Shared {
     began: Instant,
     nodes: Mutex<Vec<SocketAddr>>,
     stop: AtomicBool,
-    /// Rounds that were applied, and that were refused.
+    /// How many rounds were applied, and how many were refused.
     applied: AtomicU64,
     refused: AtomicU64,
 }
@@ -78,7 +79,7 @@ impl Shared {
     }
 }
 
-/// A client of whichever node answers.
+/// A client of any node that answers.
 struct Caller {
     shared: Arc<Shared>,
     client: Option<Client>,
@@ -90,7 +91,7 @@ impl Caller {
         Self { shared: Arc::clone(shared), client: None, at }
     }
 
-    /// Asks until somebody answers. Whether nobody knows what became of one of the attempts.
+    /// Asks until a node answers. Also returns whether the outcome of any attempt is unknown.
     async fn insist(&mut self, method: &str, params: &Value) -> (Answer, bool) {
         let end = Instant::now() + STANDSTILL_MAX;
         let mut doubtful = false;
@@ -122,7 +123,7 @@ fn instance(run: &str, round: usize, at: usize) -> String {
     format!("{run}/{round}/{at}")
 }
 
-/// The round that an owner is of.
+/// The run and the number of the round to which an owner belongs.
 fn round_of(owner: &str) -> (String, usize) {
     let mut parts = owner.split('/');
     (parts.next().unwrap().to_owned(), parts.next().unwrap().parse().unwrap())
@@ -163,7 +164,7 @@ async fn run(shared: Arc<Shared>, number: usize, seed: u64) -> Vec<Round> {
         tokio::time::sleep(Duration::from_millis(draws.random_range(0..40))).await;
         let reverts = draws.random_bool(0.3);
         let (method, ends) = if reverts { ("deployment.revert", Some(round)) } else { ("deployment.commit", current) };
-        // Of a round of which nobody knows what became of it, something may be let go, too.
+        // A commit may also let go of what is left of a round whose outcome is unknown.
         let sent_ns = shared.now_ns();
         if let Some(ends) = ends {
             rounds[ends].ends_ns = Some(sent_ns);
@@ -180,12 +181,12 @@ async fn run(shared: Arc<Shared>, number: usize, seed: u64) -> Vec<Round> {
     rounds
 }
 
-/// Looks at one network and at single addresses, at whichever node answers.
+/// Looks at one network and at single addresses, at any node that answers.
 async fn observe(shared: Arc<Shared>, network: usize, seed: u64) -> Vec<Look> {
     let mut draws = SmallRng::seed_from_u64(seed ^ 0xff ^ network as u64);
     let (mut caller, mut looks) = (Caller::new(&shared, network), Vec::new());
     while !shared.ended() {
-        // Another node each time.
+        // Now and then the observer asks another node.
         if draws.random_bool(0.1) {
             caller.client = None;
         }
@@ -212,7 +213,7 @@ async fn observe(shared: Arc<Shared>, network: usize, seed: u64) -> Vec<Look> {
     looks
 }
 
-/// How many looks said something of what was held for certain.
+/// Checks each look against the rounds; returns how many sights of certain holdings there were.
 fn judge(rounds: &BTreeMap<&str, Vec<Round>>, looks: &[Look]) -> usize {
     let mut sure = 0;
     for look in looks {
@@ -240,16 +241,16 @@ fn judge(rounds: &BTreeMap<&str, Vec<Round>>, looks: &[Look]) -> usize {
     sure
 }
 
-/// What fails while they deploy.
+/// What fails while the runs deploy.
 #[derive(Debug, Clone, Copy)]
 enum Failure {
     OwnerKilled,
-    /// It gives the register away in order.
+    /// The owner stops in order and gives up the register.
     OwnerStopped,
-    /// Past the end of its lease, and woken.
+    /// The owner sleeps beyond the end of its lease, and is then woken.
     OwnerAsleep,
     RedisKilled,
-    /// Redis comes back as it was at its last snapshot, which was made some rounds before.
+    /// Redis comes back as it was at its last snapshot, made some rounds before.
     RedisGoesBack,
 }
 
@@ -260,7 +261,7 @@ async fn whoever_looks_never_sees_a_deployment_that_was_refused_nor_misses_one_t
     story(&durable, 3, &[OwnerKilled, OwnerStopped, OwnerAsleep, RedisKilled]).await;
 }
 
-/// What Redis lost of an apply, a commit or a revert is given back as a whole by the node that was told of it.
+/// What Redis lost of an apply, a commit or a revert is given back as a whole, by the node that was told of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_a_redis_that_goes_back_between_its_steps_a_deployment_is_whole_or_not_there() {
     story(&[], 1, &[Failure::RedisGoesBack; 4]).await;
@@ -328,7 +329,7 @@ async fn story(settings: &[&str], nodes: usize, failures: &[Failure]) {
     let (applied, refused) = (shared.applied.load(Ordering::Relaxed), shared.refused.load(Ordering::Relaxed));
     eprintln!("{applied} applied, {refused} refused, {} looks, {sure} sights of what was held for certain", all.len());
     assert!(sure > 100, "ALLOD_SEED={seed}: {sure} sights of what was held for certain in {} looks", all.len());
-    // What is left is what the runs hold: nothing leaks.
+    // What is left is exactly what the runs hold: nothing leaks.
     let mut client = Client::connect(cluster.address(0)).await.unwrap();
     let mut left = BTreeSet::new();
     for (at, network) in NETWORKS.iter().enumerate() {
@@ -341,7 +342,7 @@ async fn story(settings: &[&str], nodes: usize, failures: &[Failure]) {
     let held = rounds.values().flatten().filter(|round| round.applied_ns.is_some() && round.ended_ns.is_none());
     let held: BTreeSet<(Place, String)> = held.flat_map(|round| round.held.clone()).collect();
     assert!(held.is_subset(&left), "ALLOD_SEED={seed}: lost: {:?}", held.difference(&left));
-    // Of a round of which nobody knows what became of it something may be there until the next one is committed.
+    // Something of a round whose outcome is unknown may be there until the next round is committed.
     let doubtful = |owner: &str| {
         let (run, number) = round_of(owner);
         let round = &rounds[&*run][number];

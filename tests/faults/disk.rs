@@ -1,4 +1,4 @@
-//! The disk of Redis is full while clients work: a small file system of its own, in memory, that only the server sees.
+//! The disk of Redis fills up while clients work. The disk is a small file system in memory that only the server sees.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use super::redis::process::skips::skip;
 use super::run::{Nodes, Run, Setting, eventually};
 use super::seed::seed;
 
-/// Room of the file system: for the append-only file of a short run.
+/// Size of the file system: enough for the append-only file of a short run.
 const BYTES: usize = 12 << 20;
 
-/// A name space of mounts that has the small file system, kept by a process that sleeps.
+/// A mount namespace that contains the small file system. A sleeping process keeps it alive.
 struct Disk {
     keeper: Child,
     place: PathBuf,
 }
 
 impl Disk {
-    /// None where this may not be mounted, which is told as a skip.
+    /// None where mounting is not allowed; the test is then reported as skipped.
     fn new(place: &Path) -> Option<Self> {
         std::fs::create_dir_all(place).unwrap();
         let script =
@@ -41,19 +41,19 @@ impl Disk {
         Some(disk)
     }
 
-    /// What comes before a command that is to see it.
+    /// The prefix of a command that is to see the file system.
     fn entry(&self) -> Vec<String> {
         let pid = self.keeper.id().to_string();
         ["nsenter", "-t", &pid, "-U", "--preserve-credentials", "-m"].map(str::to_owned).to_vec()
     }
 
-    /// A file of it, as seen from outside.
+    /// The path of a file of it, as seen from outside.
     fn file(&self, name: &str) -> PathBuf {
         let inside = self.place.strip_prefix("/").unwrap();
         Path::new(&format!("/proc/{}/root", self.keeper.id())).join(inside).join(name)
     }
 
-    /// Takes all room that there is. Some is found again, as long as a page or a count of them is not exact.
+    /// Takes all the room that there is. A little may turn up later, because the kernel counts pages, and not exactly.
     fn fill(&self) {
         use std::io::Write;
         let mut file = std::fs::File::options().create(true).append(true).open(self.file("filler")).unwrap();
@@ -72,7 +72,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
     }
@@ -87,7 +87,7 @@ async fn a_redis_whose_disk_is_full_refuses_or_ends_and_nothing_that_was_acknowl
     let Some(redis) = Redis::start_in(&place, &redis, disk.entry()) else { return };
     let mut run = Run::begin(Nodes::over(directory, redis, Setting::default()), 4, seed()).await;
     run.gets_on(200, "at the start").await;
-    // It says so, and goes on when there is room again.
+    // With `everysec` Redis reports the error, and goes on when there is room again.
     let refused = run.refusals();
     disk.fill();
     let says = |run: &Run| run.nodes.redis.text(&["INFO", "persistence"]).contains("aof_last_write_status:err");
@@ -104,7 +104,7 @@ async fn a_redis_whose_disk_is_full_refuses_or_ends_and_nothing_that_was_acknowl
     assert!(!grants, "it grants what is on no disk");
     disk.free();
     run.gets_on(200, "when there is room again").await;
-    // It ends rather than go on with a file that lacks what it was to flush.
+    // With `always` Redis ends rather than go on with a file that lacks what it had to flush.
     run.nodes.redis.ask(&["CONFIG", "SET", "appendfsync", "always"]);
     run.gets_on(200, "with each change flushed").await;
     disk.fill();

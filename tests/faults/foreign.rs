@@ -1,5 +1,6 @@
-//! Another register comes into the place of the one that running nodes keep: the files of Redis are exchanged while it is
-//! down. Its heads look as if somebody had gone on from further back, and its networks may be called the same.
+//! Another register takes the place of the one that running nodes use: somebody exchanges the files of Redis while it is
+//! down. The heads of the other register look as if somebody had gone on from further back, and its networks may have the
+//! same names.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,7 @@ use super::run::eventually;
 
 const FLUSHED: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-/// A Redis with its files in a directory, and nodes over it that made a network.
+/// A Redis with its files in a directory, and nodes on it that have made a network.
 async fn begun(directory: &Path, nodes: usize) -> Option<(Redis, Cluster)> {
     std::fs::create_dir(directory).unwrap();
     let place = directory.join("redis");

@@ -1,4 +1,4 @@
-//! What may happen to nodes of a run, and to what keeps their register. Each proves that it took hold, or says that it met
+//! What may happen to the nodes of a run and to their store. Each fault proves that it took hold, or reports that it met
 //! nothing.
 
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use super::run::{Keeper, Run, eventually};
 use super::wire::{Way, Wire};
 
 pub const NODES: usize = 3;
-/// Longest wait for something to be in the way of a cut.
+/// How long a cut waits for something to be in its way.
 const MEETS_WITHIN: Duration = Duration::from_secs(3);
 
-/// A fault, and how often it is drawn among all.
+/// A fault, and its weight in the draw.
 pub type Fault = (&'static str, u32);
 
-/// What happens to nodes, whatever keeps their register.
+/// Faults of nodes, whatever their store.
 pub const OF_NODES: [Fault; 8] = [
     ("a node is killed", 3),
     ("a node is restarted", 2),
@@ -34,26 +34,27 @@ pub const OF_NODES: [Fault; 8] = [
     ("the clock of a node jumps", 2),
 ];
 
-/// What keeps a register, and what may happen to it.
+/// A store of a register, and what may happen to it.
 pub trait Happens: Keeper + Sized {
     fn faults(&self) -> Vec<Fault>;
 
-    /// A node has ended: of what it acknowledged nothing may be lost from here on, as nobody else could give it back.
+    /// A node has ended. From here on the store must not lose what that node acknowledged, because no other node could give
+    /// it back.
     fn remembers(&self) {}
 
-    /// Did it take hold?
+    /// Makes the fault happen. Did it take hold?
     async fn happens(wildly: &mut Wildly<Self>, fault: &str) -> bool;
 }
 
-/// A run to which anything happens.
+/// A run to which faults happen at random.
 pub struct Wildly<R> {
     pub run: Run<R>,
     pub draws: SmallRng,
-    /// Those of nodes; none where there is no C compiler.
+    /// The clocks of the nodes; empty if there is no C compiler.
     pub clocks: Vec<Clock>,
 }
 
-/// Nothing passes for so long, and until something was held; then it arrives, or is lost.
+/// Holds a wire for at least this long, and until something is held; then what is held arrives or is lost. Was anything held?
 pub async fn cut(draws: &mut SmallRng, wire: &Wire, pause: Duration) -> bool {
     let (began, before) = (Instant::now(), wire.held());
     wire.hold([Way::There, Way::Back, Way::Both][draws.random_range(0..3)]);
@@ -75,7 +76,7 @@ impl<R: Happens> Wildly<R> {
         Duration::from_millis(self.draws.random_range(100..6_500))
     }
 
-    /// Does it, and waits until it is over. Did it take hold?
+    /// Makes the fault happen and waits until it is over. Did it take hold?
     pub async fn happens(&mut self, fault: &str) -> bool {
         let (node, pause) = (self.draws.random_range(0..NODES), self.pause());
         let Self { run, draws, clocks } = self;
@@ -101,7 +102,7 @@ impl<R: Happens> Wildly<R> {
             "clients and a node are cut" => return cut(draws, run.nodes.to_clients(node), pause).await,
             "a second node has the name of a first" => {
                 match run.nodes.cluster.begin_as(&format!("node-{node}"), "twin", NODES).ready_or_ended() {
-                    // The first one was not seen for a lease: it stood still, or Redis forgot that it was seen.
+                    // The first node was not seen for the length of a lease: it stood still, or Redis forgot that it was seen.
                     Ok(twin) => {
                         twin.stop();
                         return false;
@@ -121,13 +122,13 @@ impl<R: Happens> Wildly<R> {
     }
 }
 
-/// It hands over what it owns, and is in service again after a while.
+/// Drains a node, which hands over what it owns, and puts it back into service after a while.
 async fn drains<R>(run: &Run<R>, node: usize, pause: Duration) -> bool {
     let mut client = run.nodes.client(node).await;
     let drained = client.call("cluster.drain", json!({})).await;
     tokio::time::sleep(pause).await;
     let met = matches!(&drained, Answer::Result(drained) if drained["draining"] == true);
-    // It may be busy with a take-over.
+    // The node may be busy with a take-over.
     for _ in 0..100 {
         if matches!(client.call("cluster.drain", json!({"drain": false})).await, Answer::Result(_)) {
             return met;
@@ -154,13 +155,13 @@ impl Keeper for Alone {
     }
 }
 
-/// How many batches the shards of the register have.
+/// The number of batches in all shards of the register.
 pub fn seqs(redis: &Redis) -> u64 {
     let of = |shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "seq"]).parse().unwrap_or(0);
     (0..SHARDS_OF_NEW).map(of).sum()
 }
 
-/// How often it refused something for want of memory.
+/// How often Redis refused something because its memory was full.
 fn out_of_memory(redis: &Redis) -> u64 {
     let text = redis.text(&["INFO", "errorstats"]);
     let count = text.lines().find_map(|line| line.strip_prefix("errorstat_OOM:count=")?.trim().parse().ok());
@@ -207,11 +208,11 @@ impl Happens for Alone {
                 return true;
             }
             "Redis is emptied" => {
-                // Somebody owns it and is served, who notices within his lease.
+                // The register has an owner that serves clients; it notices the loss within its lease.
                 let before = written(&run.nodes);
                 run.nodes.redis.redis.ask(&["FLUSHALL"]);
                 eventually("it is written anew", || written(&run.nodes) > before).await;
-                // Who wrote it begins once more, and remembers no batch that it sent.
+                // The node that wrote the register begins anew and remembers none of the batches that it sent.
                 run.nodes.redis.remembers();
                 return true;
             }

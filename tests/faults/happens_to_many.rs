@@ -1,4 +1,4 @@
-//! What may happen to several Redis servers that keep one register together, beside what happens to nodes.
+//! What may happen to several Redis servers that keep one register together, in addition to what happens to nodes.
 
 use super::clustered::RedisCluster;
 use super::happens::{Fault, Happens, Wildly};
@@ -43,8 +43,8 @@ pub fn slot(redis: &RedisCluster) -> u16 {
 }
 
 impl Run<RedisCluster> {
-    /// The replica of the register's primary hears nothing more; clients are told that they hold what only the primary has. Then
-    /// the replica has the slot. Which one had it, and has ended.
+    /// Loses writes: the replica of the register's primary hears nothing more, clients are told that they hold what only the
+    /// primary has, and then the replica takes over the slot. Returns the former primary, which has ended.
     pub async fn lose(&mut self) -> usize {
         let slot = slot(&self.nodes.redis);
         let (primary, replica) = self.nodes.redis.settled(slot);

@@ -1,6 +1,6 @@
-//! The story of R-9 (`allod::consistency`): a node acknowledges what the replica lacks, and stands still; the replica is promoted, and another
-//! node goes on from there; then the first one wakes. What it acknowledged is not lost, and nobody is put out: what is free is held
-//! again, what is not waits for an operator.
+//! The story of R-9 (`allod::consistency`): a node acknowledges what the replica lacks, and stands still; the replica is
+//! promoted, and another node goes on from there; then the first node wakes. What it acknowledged is not lost, and no holder
+//! is put out: an address that is still free is held again, and one that is not waits for an operator.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::run::{Nodes, Setting, eventually, insist, settled};
 
 /// Grants that only the primary has.
 const LOST: usize = 20;
-/// How many of their addresses somebody else was given meanwhile.
+/// How many of these addresses were granted to somebody else meanwhile.
 const TAKEN: usize = 5;
 
-/// Of something that the replica has, too.
+/// Renews a reservation that the replica has, too.
 fn renewal(seconds: u32) -> Value {
     json!({"network": "lan", "owner": "kept/8", "ttl_seconds": seconds})
 }
@@ -24,7 +24,7 @@ fn renewal(seconds: u32) -> Value {
 struct Story {
     nodes: Nodes,
     replica: Redis,
-    /// By owner, what the first node answered: address and generation.
+    /// By owner: the address and the generation that the first node answered.
     lost: BTreeMap<String, (String, u64)>,
 }
 
@@ -37,7 +37,7 @@ fn ask(owner: &str) -> Value {
 }
 
 impl Story {
-    /// Up to where the first node has acknowledged what the replica lacks. It owns the register.
+    /// Runs the story up to the point where the first node, which owns the register, has acknowledged what the replica lacks.
     async fn begin(directory: &Path) -> Option<Self> {
         let primary = Redis::replicating(directory, "primary", None)?;
         let replica = Redis::replicating(directory, "replica", Some(primary.port()))?;
@@ -85,7 +85,7 @@ impl Story {
         self.nodes.cluster.figure(node, name)
     }
 
-    /// The first node wakes, and brings what it has.
+    /// The first node wakes and brings what it acknowledged to the new owner.
     async fn wake(&self) {
         self.nodes.cluster.signal(0, "-CONT");
         let brought = || {
@@ -107,7 +107,7 @@ async fn what_a_node_acknowledged_before_another_went_on_without_it_is_given_bac
     let mut client = story.nodes.client(1).await;
     let listed = insist(&mut client, "ip.list", &json!({"network": "lan", "owner_prefix": "lost/"})).await;
     assert_eq!(listed["reservations"], json!([]), "nothing was lost, so nothing is tested");
-    // What was released since stays released; who asked again has what he has.
+    // After the wake-up an owner who asks again has what he was told before.
     story.wake().await;
     for (owner, known) in &story.lost {
         let again = insist(&mut client, "ip.allocate", &ask(owner)).await;
@@ -125,7 +125,7 @@ async fn what_a_node_acknowledged_before_another_went_on_without_it_is_given_bac
     assert!(!story.lost.values().any(|(address, _)| *address == granted(&new).0));
     let logs = story.nodes.logs();
     assert!(logs.contains("the register lacks changes, which are put aside"), "{logs}");
-    // The release is not repeated, and whoever asked for it is told where.
+    // The release is not repeated; the log names it.
     let named =
         logs.lines().find(|line| line.contains("cut off, and not repeated")).unwrap_or_else(|| panic!("{logs}"));
     assert!(named.contains("what=\"released\"") && named.contains("kept/9"), "{named}");
@@ -147,7 +147,7 @@ async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_re
     story.wake().await;
     let contested: Vec<_> = story.lost.iter().filter(|(_, (address, _))| taken.contains_key(address)).collect();
     assert_eq!(contested.len(), TAKEN, "the lowest free address was given twice");
-    // The second node is ended without notice; whoever takes over knows of them.
+    // The second node is killed; the node that takes over knows of the conflicts.
     story.nodes.cluster.kill(1);
     assert_eq!(story.nodes.cluster.owner_but(Some(1)).await, 0);
     let mut client = story.nodes.client(0).await;
@@ -159,13 +159,13 @@ async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_re
         assert_eq!(story.lost[late], (address.to_owned(), conflict["late"]["generation"].as_u64().unwrap()));
         assert_eq!(conflict["present"]["owner"], json!(taken[address]));
     }
-    // Nobody was put out, and everybody else has what he was told.
+    // No holder was put out, and everybody else has what he was told.
     for (owner, known) in &story.lost {
         let got = insist(&mut client, "ip.get", &json!({"address": known.0})).await;
         let holder = taken.get(&known.0).unwrap_or(owner);
         assert_eq!(got["reservation"]["owner"], json!(holder));
     }
-    // Nothing new is granted there, and everything else goes on.
+    // Nothing new is granted in the network, and everything else goes on.
     let refused = client.call("ip.allocate", ask("new")).await;
     let Answer::Refused(kind, data) = &refused else { panic!("{refused:?}") };
     assert_eq!((kind.as_str(), &data["data"]["reason"]), ("not_ready", &json!("conflicts")), "{data}");
@@ -186,7 +186,7 @@ async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_re
     assert!(matches!(&refused, Answer::Refused(kind, _) if kind == "not_found"), "{refused:?}");
     let accepted = insist(&mut client, "cluster.accept", &json!({"network": "lan"})).await;
     assert_eq!(accepted["accepted"].as_array().unwrap().len(), TAKEN - 1);
-    // What is given up is not gone without a trace.
+    // A claim that is given up leaves a trace in the history.
     let history = insist(&mut client, "events.history", &json!({"network": "lan", "address": first})).await;
     let last = history["events"].as_array().unwrap().last().unwrap();
     assert_eq!(
@@ -198,7 +198,7 @@ async fn what_was_given_to_another_meanwhile_waits_for_an_operator_over_every_re
     assert_eq!(insist(&mut client, "ip.allocate", &ask("new")).await["created"], true);
 }
 
-/// Nobody can give it back, and nobody can accept it: it would be brought, and warned of, for ever.
+/// Such claims can be neither given back nor accepted: they would be brought again, with a warning, for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_in_a_network_that_is_deleted_meanwhile_is_given_up_by_name() {
     let directory = tempfile::tempdir().unwrap();
@@ -209,15 +209,15 @@ async fn what_was_acknowledged_in_a_network_that_is_deleted_meanwhile_is_given_u
     story.wake().await;
     assert_eq!(story.figure(0, "allod_late_claims_total{became=\"gone\"}"), LOST as f64);
     let log = story.nodes.cluster.log(0);
-    let said = log.lines().filter(|line| line.contains("a network that is there no more is given up"));
+    let said = log.lines().filter(|line| line.contains("a network that no longer exists is given up"));
     let said: String = said.collect::<Vec<_>>().join("\n");
     for (owner, (address, _)) in &story.lost {
         assert!(said.contains(&format!("{address} of `{owner}`")), "{owner}: {log}");
     }
 }
 
-/// Its primary has everything when the node is stopped, and the replica that is promoted then has not. Where the replica has it nothing
-/// is left: the next start has nothing to bring.
+/// The primary has everything when the node is stopped, but the replica that is promoted then does not. If the replica has
+/// it, the node leaves nothing for its next start to bring.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_replica_lacks_when_a_node_is_stopped_is_given_back_when_that_is_started_at_the_replica() {
     let directory = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ async fn what_the_replica_lacks_when_a_node_is_stopped_is_given_back_when_that_i
     let made = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
     insist(&mut client, "network.create", &made).await;
     let leaves = |nodes: &Nodes| nodes.cluster.log(0).matches("the next start gives back").count();
-    // It asks for a moment only, and on a busy machine that may be too short for the answer.
+    // A stopping node asks the replica for a moment only, which may be too short on a busy machine.
     let mut left = 0;
     for _ in 0..10 {
         let before = leaves(&nodes);

@@ -1,5 +1,5 @@
-//! Clients that ask for addresses and blocks, hand them over and release them without rest, at whichever node answers, and
-//! write down what they were told. What they ask for is in `asks`.
+//! Clients that ask for addresses and blocks, transfer them and release them without rest, at any node that answers, and
+//! record what they were told. What they ask for is in `asks`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -17,35 +17,36 @@ use super::client::{Answer, Client};
 use super::record::{Asked, Call, Holder, Record, Told};
 use super::run::settled;
 
-/// Owners of one client of whom one call each is under way at once.
+/// How many owners of one client have a call under way at once, one each.
 const CALLS_AT_ONCE: usize = 8;
-/// So long a client waits before it goes elsewhere: longer than any node needs to know what it can say.
+/// How long a client waits for an answer before it goes to another node: longer than any node needs to know its answer.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// So long a client waits after what it was answered, unless somebody waits for grants or did just now.
+/// How long a client waits after an answer, unless somebody waits for grants or did so just now.
 const PAUSE: Duration = Duration::from_millis(60);
-/// So long after grants were waited for clients go on without pause: whatever happens next meets what is under way.
+/// How long clients go on without pause after somebody waited for grants, so that the next fault meets requests under way.
 const HASTE: Duration = Duration::from_secs(1);
-/// How often whoever has a lease is left alone, so that some end.
+/// How often the owner of a lease is left alone, so that some leases end.
 const LEFT_ALONE: f64 = 0.95;
 
 /// What the clients of a run share.
 pub struct Load {
     pub record: Arc<Record>,
     pub networks: Vec<String>,
-    /// Where nodes listen; a client goes to another one when its own is gone.
+    /// Where nodes listen. A client goes to another node when its own is gone.
     nodes: Mutex<Vec<SocketAddr>>,
     pub stop: AtomicBool,
-    /// Grants that were acknowledged.
+    /// How many grants were acknowledged.
     pub granted: AtomicU64,
-    /// Answers that say that nobody knows what became of the request.
+    /// How many answers said that the outcome of the request is unknown.
     pub said_unknown: AtomicU64,
-    /// For so many milliseconds what was lost may still be carried out: 0 where only whoever carries it out is lost.
+    /// For how many milliseconds a lost request may still be carried out: 0 if a request is lost only together with the node
+    /// that would carry it out.
     pub lingers_ms: AtomicU64,
-    /// Answers that say that nothing can be done just now.
+    /// How many answers said that nothing can be done at the moment.
     pub put_off: AtomicU64,
-    /// Until then clients ask without pause, in nanoseconds of the record.
+    /// Until when clients ask without pause, in nanoseconds of the record.
     haste_until_ns: AtomicU64,
-    /// When a grant was acknowledged last, and the longest time without one, in nanoseconds of the record.
+    /// When the last grant was acknowledged, and the longest time without one, in nanoseconds of the record.
     last_grant_ns: AtomicU64,
     longest_pause_ns: AtomicU64,
 }
@@ -76,7 +77,7 @@ impl Load {
         self.longest_pause_ns.fetch_max(now_ns.saturating_sub(before_ns), Ordering::Relaxed);
     }
 
-    /// Counts an answer. Does it say that nothing can be done just now?
+    /// Counts an answer. Does it say that nothing can be done at the moment?
     fn counts(&self, asked: &Asked, told: &Told, told_ns: u64) -> bool {
         let put_off = matches!(told, Told::Refused(kind) if kind == "unavailable" || kind == "not_ready");
         self.put_off.fetch_add(u64::from(put_off), Ordering::Relaxed);
@@ -86,17 +87,17 @@ impl Load {
         put_off
     }
 
-    /// The longest time in which no grant was acknowledged, since this was asked last.
+    /// The longest time without an acknowledged grant since the last call of this function.
     pub fn longest_pause(&self) -> Duration {
         Duration::from_nanos(self.longest_pause_ns.swap(0, Ordering::Relaxed))
     }
 
-    /// A node was started again, and listens elsewhere.
+    /// A node was started again and now listens elsewhere.
     pub fn moved(&self, node: usize, to: SocketAddr) {
         self.nodes.lock().unwrap()[node] = to;
     }
 
-    /// One more node.
+    /// Adds a node.
     pub fn also_at(&self, node: SocketAddr) {
         self.nodes.lock().unwrap().push(node);
     }
@@ -106,12 +107,12 @@ impl Load {
         nodes[number % nodes.len()]
     }
 
-    /// Starts so many clients; each draws from a stream of its own.
+    /// Starts this many clients; each draws from a random stream of its own.
     pub fn start(self: &Arc<Self>, clients: usize, seed: u64) -> Vec<tokio::task::JoinHandle<()>> {
         (0..clients).map(|at| tokio::spawn(run(Arc::clone(self), at, seed))).collect()
     }
 
-    /// Waits until so many more grants were acknowledged.
+    /// Waits until this many more grants were acknowledged. False if that takes longer than `within`.
     pub async fn more(&self, grants: u64, within: Duration) -> bool {
         let goal = self.granted.load(Ordering::Relaxed) + grants;
         let waited = async {
@@ -124,8 +125,8 @@ impl Load {
         tokio::time::timeout(within, waited).await.is_ok()
     }
 
-    /// Asks once more for all that somebody holds for certain, at whichever node answers: each must be told of the very
-    /// same. How many were asked about.
+    /// Asks again, at any node that answers, for everything that somebody certainly holds: each answer must be the same as
+    /// before. Returns how many holders were asked about.
     pub async fn ask_again(&self, verdict: &Verdict) -> usize {
         let mut held: Vec<&Holder> =
             verdict.sure.iter().filter(|sure| sure.until_ns.is_none()).map(|sure| &sure.holder).collect();
@@ -159,10 +160,11 @@ impl Load {
         asked
     }
 
-    /// Whoever asks for two networks at once holds something in both or in none, unless what it let go of since may have been
-    /// only one of them: that goes network by network.
+    /// Checks that owners who ask for two networks at once hold something in both or in neither. Owners whose later release
+    /// may have been carried out only in part are left out, because a release goes network by network.
     pub async fn pairs_are_whole(&self) {
-        // By owner, the last release that may be carried out still, and the last that certainly was.
+        // By owner: until when a release of unknown outcome may be carried out, and when the last release that certainly was
+        // carried out was sent.
         let mut released: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         for call in self.record.all().iter().filter(|call| Wish::of(number(&call.holder)) == Wish::Pair) {
             let (doubtful_ns, certain_ns) = released.entry(call.holder.owner.clone()).or_default();
@@ -183,7 +185,7 @@ impl Load {
                 Ok(mut client) => client.call("ip.list", json!({"owner": owner})).await,
                 Err(_) => Answer::Lost,
             };
-            // What is carried out late may be listed in its midst.
+            // A change that is carried out late may be listed while half of it is done.
             match listed {
                 Answer::Result(listed) if [0, 2].contains(&listed["reservations"].as_array().unwrap().len()) => {
                     owners.pop();
@@ -196,7 +198,7 @@ impl Load {
         }
     }
 
-    /// How many sure holdings began with the last tenth of grants, and how many grants these are.
+    /// How many sure holdings began during the last tenth of new grants, and how many grants these are.
     pub fn late_holdings(&self, verdict: &Verdict) -> (usize, usize) {
         let is_new = |call: &Call| matches!(call.told, Told::Held { created: true, .. }) && call.asked == Asked::Grant;
         let mut told_ns: Vec<u64> =
@@ -207,7 +209,7 @@ impl Load {
         (verdict.sure.iter().filter(|sure| sure.from_ns >= since_ns).count(), late.len())
     }
 
-    /// Asks every client to end, and waits for it.
+    /// Tells all clients to end, and waits for them.
     pub async fn end(&self, clients: Vec<tokio::task::JoinHandle<()>>) {
         self.stop.store(true, Ordering::Relaxed);
         for client in clients {
@@ -216,18 +218,18 @@ impl Load {
     }
 }
 
-/// Small networks, every fourth one of IPv6.
+/// Makes small networks; every fourth one is IPv6.
 pub async fn make_networks(client: &mut Client, count: usize) -> Vec<String> {
     let names: Vec<String> = (0..count).map(|at| format!("net-{at}")).collect();
     for name in &names {
         let made = settled(client, "network.create", &network(name)).await;
-        // By a try of which nobody knew what became of it.
+        // An earlier try whose outcome was unknown may have made it.
         assert!(matches!(&made, Answer::Result(_)) || made.is("already_exists"), "{made:?}");
     }
     names
 }
 
-/// What a client believes that each of its owners has: only what is worth asking depends on it.
+/// What a client believes that each of its owners has. It only decides what is worth asking for.
 type Beliefs = [Option<String>; OWNERS];
 
 /// One client at work.
@@ -235,14 +237,14 @@ struct Work<'a> {
     load: &'a Load,
     asker: Asker<'a>,
     has: Beliefs,
-    /// Releases in names that owners had before. The first one is asked until it is certain that nothing is left under its
-    /// name, then the next: what was to be handed over has gone to who is next, or never will.
+    /// Releases under names that owners had before. The first one is repeated until it is certain that nothing is left under
+    /// its name; then the next follows. By then an address that was to be transferred has gone to the heir, or never will.
     farewells: VecDeque<Ask>,
 }
 
 impl Work<'_> {
-    /// What it asks for next, no owner twice: mostly the other way round, now and then a repeat or a read, now and then
-    /// something is handed over.
+    /// What the client asks for next, at most once per owner: mostly the opposite of the last request, now and then a
+    /// repeat, a read or a transfer.
     fn asks(&mut self, draws: &mut SmallRng) -> Vec<Ask> {
         let Self { asker, has, .. } = self;
         let first = draws.random_range(0..OWNERS);
@@ -260,7 +262,7 @@ impl Work<'_> {
             match (&has[owner], heir) {
                 (None, _) if repeats => asks.push(asker.release(owner)),
                 (None, _) => asks.push(asker.grant(owner)),
-                // A pair is at two addresses, of which it believes one.
+                // A pair has two addresses, of which the client remembers one.
                 (Some(address), _) if reads && !address.is_empty() && Wish::of(owner) != Wish::Pair => {
                     asks.push(asker.read(owner, address));
                 }
@@ -276,10 +278,11 @@ impl Work<'_> {
         asks
     }
 
-    /// Writes down what became of what it asked for at a time; no answers: it gave up. Can nothing be done just now?
+    /// Records the outcome of requests that were sent together; without answers the client gave up. Can nothing be done at
+    /// the moment?
     fn learns(&mut self, asks: Vec<Ask>, answers: Option<Vec<Answer>>, (sent_ns, told_ns): (u64, u64)) -> bool {
         let load = self.load;
-        // Nobody gives up for good what a node that sleeps has read already.
+        // A request is never certainly lost if a node that sleeps may have read it already.
         let lingers_ns = answers.as_ref().map_or(u64::MAX, |_| load.lingers_ms.load(Ordering::Relaxed) * 1_000_000);
         let gave_up = answers.is_none();
         let answers = answers.unwrap_or_else(|| vec![Answer::Lost; asks.len()]);
@@ -305,7 +308,8 @@ impl Work<'_> {
             if is_farewell && is_over {
                 self.farewells.pop_front();
             } else if !is_farewell && gave_up && lets_go {
-                // It may let go at any time from now on, of whatever it has then: nothing under this name is sure any more.
+                // The release may take effect at any time from now on, on whatever the owner has then: nothing under this
+                // name is sure any more.
                 self.farewells.push_back(self.asker.release(owner));
                 self.asker.rename(owner);
                 self.has[owner] = None;
@@ -345,14 +349,14 @@ async fn run(load: Arc<Load>, number: usize, seed: u64) {
     }
 }
 
-/// What it believes after an answer to an owner that may hand over to another.
+/// Updates what the client believes after an answer about an owner and its heir.
 fn believes(has: &mut Beliefs, owner: (usize, Option<usize>), (asked, told): (&Asked, &Told), address: Option<String>) {
     match (asked, told, owner) {
         (Asked::Transfer { .. }, Told::Held { .. }, (owner, Some(heir))) => {
             has[owner] = None;
             has[heir] = address;
         }
-        // By whatever it asked before.
+        // The heir got something by an earlier request.
         (Asked::Transfer { .. }, Told::Refused(kind), (_, Some(heir))) if kind == "already_exists" => {
             has[heir] = Some(String::new());
         }
@@ -369,7 +373,7 @@ fn believes(has: &mut Beliefs, owner: (usize, Option<usize>), (asked, told): (&A
 mod tests {
     use super::*;
 
-    /// It may be carried out at any time, so nothing under that name would be sure any more.
+    /// The release may be carried out at any time, so nothing under the old name would be sure any more.
     #[test]
     fn an_owner_whose_release_was_given_up_has_another_name_when_nothing_is_left_under_the_one_before() {
         let load = Load::new(vec!["net-0".to_owned()], Vec::new());
@@ -382,14 +386,14 @@ mod tests {
         assert_ne!(work.asker.release(0).request, before.request);
         assert_eq!(work.has[0], None);
         assert_eq!(work.asks(&mut draws)[0].request, before.request);
-        // Nor is it over when that is not answered either, or refused.
+        // The farewell stays while its release is not answered, or is refused.
         work.learns(vec![before.clone()], None, (2, 3));
         let refused = Answer::Refused("unavailable".to_owned(), json!({"data": {"applied": false}}));
         work.learns(vec![before.clone()], Some(vec![refused]), (4, 5));
         assert_eq!(work.farewells.len(), 1);
         work.learns(vec![before], Some(vec![Answer::Result(json!({"released": []}))]), (6, 7));
         assert!(work.farewells.is_empty());
-        // What was granted and given up is shown by a repeat.
+        // An abandoned grant needs no new name: a repeat shows what was granted.
         let grant = work.asker.grant(1);
         work.learns(vec![grant.clone()], None, (8, 9));
         assert_eq!(work.asker.grant(1).request, grant.request);

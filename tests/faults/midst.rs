@@ -1,4 +1,4 @@
-//! Nodes that are stopped, or lose the register, in the midst of something that takes long.
+//! Nodes are stopped, or lose the register, in the middle of something that takes long.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use super::client::Answer;
 use super::run::{Nodes, Setting, eventually, insist};
 use super::wire::Way;
 
-/// How long what a node asks Redis is on its way there.
+/// The delay of a node's requests on their way to Redis.
 const SLOWLY: Duration = Duration::from_millis(300);
 
-/// The next owner would have to wait for the lease of a node that is gone.
+/// Otherwise the next owner would have to wait for the lease of a node that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_told_to_stop_in_the_midst_of_a_take_over_ends_well_and_leaves_no_lease() {
-    // So many that to take them lasts.
+    // Enough shards that taking them all takes long.
     let setting = Setting { redis: &[], store: "shards = 16\n", wired: true, ..Setting::default() };
     let Some(mut nodes) = Nodes::set(setting) else { return };
     let owner = nodes.cluster.owner_but(None).await;
@@ -23,7 +23,7 @@ async fn a_node_that_is_told_to_stop_in_the_midst_of_a_take_over_ends_well_and_l
         nodes.redis.number(&["HGET", &format!("{{allod}}:{shard}:head"), field])
     };
     let before: Vec<u64> = (0..16).map(|shard| of_head(&nodes, shard, "epoch")).collect();
-    // Whatever it takes and loads takes long.
+    // Everything that the node takes and loads takes long.
     nodes.to_redis(other).delay(Duration::from_millis(400));
     nodes.cluster.kill(owner);
     eventually("it has begun to take over", || of_head(&nodes, 0, "epoch") > before[0]).await;
@@ -32,18 +32,18 @@ async fn a_node_that_is_told_to_stop_in_the_midst_of_a_take_over_ends_well_and_l
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     let log = nodes.cluster.log(other);
     assert!(!log.contains("role=owner"), "it had taken over already: {log}");
-    // The others are those of the owner that was killed, whose lease has run out.
+    // The other shards still belong to the owner that was killed, whose lease has run out.
     let taken: Vec<usize> = (0..16).filter(|&shard| of_head(&nodes, shard, "epoch") > before[shard]).collect();
     let leased: Vec<_> = taken.iter().filter(|&&shard| of_head(&nodes, shard, "lease") != 0).collect();
     assert!(leased.is_empty(), "{leased:?} of {taken:?}: {log}");
 }
 
-/// Its client is told, and the node is in service as before, as nobody took the register from it.
+/// The client of the drain gets an answer, and the node is in service as before, because no other node took the register.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_that_is_under_way_when_its_node_loses_the_register_is_answered_and_undone() {
     let Some(nodes) = Nodes::set(Setting { redis: &[], wired: true, ..Setting::default() }) else { return };
     let owner = nodes.cluster.owner_but(None).await;
-    // The successor cannot load beside, so the owner waits for it.
+    // The successor cannot load the register meanwhile, so the owner waits for it.
     nodes.to_redis(1 - owner).hold(Way::Both);
     let mut client = nodes.client(owner).await;
     let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
@@ -51,13 +51,13 @@ async fn a_drain_that_is_under_way_when_its_node_loses_the_register_is_answered_
     nodes.to_redis(owner).hold(Way::Both);
     let told = tokio::time::timeout(Duration::from_secs(20), draining).await.expect("its client waits on").unwrap();
     let Answer::Refused(kind, error) = told else { panic!("{told:?}") };
-    // Whether it was given up before the loss, behind it, or as no other node could take over, is a matter of chance: nobody is told
-    // that it was done.
+    // It is a matter of chance whether the drain was given up before the loss, after it, or because no other node could take
+    // over. In no case is the client told that it was done.
     let said = [json!("unknown"), json!(false)].contains(&error["data"]["applied"]);
     assert!(kind == "unavailable" && said || kind == "in_use", "{error}");
     (0..2).for_each(|node| nodes.to_redis(node).release());
     eventually("both are ready", || (0..2).all(|node| nodes.cluster.is_ready(node))).await;
-    // The others hear of it with the next that this one says of itself.
+    // The list of nodes shows it after the node's next report about itself.
     eventually("it is in service", || {
         let seen = nodes.cluster.allod(owner, &["cluster", "nodes", "--format", "json"]);
         !seen.contains("\"draining\": true") && !seen.contains("\"draining\":true")
@@ -67,7 +67,8 @@ async fn a_drain_that_is_under_way_when_its_node_loses_the_register_is_answered_
     insist(&mut client, "network.create", &json!({"name": "lan"})).await;
 }
 
-/// Neither owns it any more, or takes it: what they hold is the successor's to answer, who is late.
+/// Neither node owns the register any more or takes it: the requests that they hold are for the successor to answer, which
+/// is late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_are_told_to_stop_when_the_register_was_let_go_of_send_on_what_they_hold() {
     let Some(mut nodes) = Nodes::set(Setting { redis: &[], nodes: 3, wired: true, ..Setting::default() }) else {
@@ -77,9 +78,9 @@ async fn nodes_that_are_told_to_stop_when_the_register_was_let_go_of_send_on_wha
     let (other, successor) = ((owner + 1) % 3, (owner + 2) % 3);
     let lan = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
     insist(&mut nodes.client(owner).await, "network.create", &lan).await;
-    // Out of service it is no successor.
+    // A node out of service is no candidate for successor.
     nodes.client(other).await.call("cluster.drain", json!({})).await.ok();
-    // There is time between its last answer and the end of its lease.
+    // This leaves time between the owner's last answer and the end of its lease.
     nodes.to_redis(owner).delay(SLOWLY);
     let mut client = nodes.client(owner).await;
     let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
@@ -101,7 +102,7 @@ async fn nodes_that_are_told_to_stop_when_the_register_was_let_go_of_send_on_wha
         let params = json!({"network": "lan", "owner": name});
         asked.push(tokio::spawn(async move { client.call("ip.allocate", params).await }));
     }
-    // They are read.
+    // By then the requests have been read.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(asked.iter().all(|asked| !asked.is_finished()), "{}", nodes.logs());
     for node in [owner, other] {

@@ -1,4 +1,4 @@
-//! Two processes of one name.
+//! Two processes with the same name.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,14 +10,15 @@ use super::redis::Redis;
 use super::run::{Nodes, Run, STANDSTILL_MAX, Setting, insist};
 use super::server::allod;
 
-/// The second one is not let in while the first one lives. When that sleeps for long it is, takes over, and the first one
-/// wakes: of two that are called the same only one grants.
+/// A second process is not let in while the first one lives. When the first sleeps for long, the second takes over; then the
+/// first wakes: of two nodes with one name only one grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_nodes_of_one_name_only_one_grants_at_a_time() {
     let Some(run) = Run::of(Setting { nodes: 1, ..Setting::default() }).await else { return };
     let said = run.nodes.cluster.begin_as("node-0", "twin", 1).failed();
     assert!(
-        said.contains("another node of the name `node-0`") && said.contains("start this one with `--node NAME`"),
+        said.contains("another node of the name `node-0`")
+            && said.contains("start this one with another `--node NAME`"),
         "{said}"
     );
     run.gets_on(200, "beside a twin that was refused").await;
@@ -32,13 +33,13 @@ async fn of_two_nodes_of_one_name_only_one_grants_at_a_time() {
     run.gets_on(200, "with both awake").await;
     let epochs = run.nodes.redis.number(&["HGET", "{allod}:0:head", "epoch"]);
     assert!(epochs >= 2, "the twin did not take over");
-    // Whoever is left is one of them.
+    // The one that is left is one of the two.
     run.end().await;
     drop(twin);
 }
 
-/// A machine that was set up anew has the place of the one before it and another name. The other nodes know it by that, and so
-/// does whoever asks them.
+/// A machine that was set up anew has the address of the previous one, and another name. The other nodes, and their clients,
+/// know it by its own name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_of_another_name_where_the_one_before_it_was_is_known_by_its_own() {
     let Some(mut nodes) = Nodes::set(Setting { wired: true, ..Setting::default() }) else { return };
@@ -54,7 +55,7 @@ async fn an_owner_of_another_name_where_the_one_before_it_was_is_known_by_its_ow
     drop(anew);
 }
 
-/// Waits until a node shows who owns the register.
+/// Waits until a node shows this owner of the register.
 async fn eventually_shown(client: &mut Client, owner: &str) {
     let end = Instant::now() + STANDSTILL_MAX;
     loop {
@@ -68,7 +69,7 @@ async fn eventually_shown(client: &mut Client, owner: &str) {
     }
 }
 
-/// It took the register, and could not make what its network file has.
+/// The node took the register, and then could not make what its network file asks for.
 #[test]
 fn a_start_that_comes_to_nothing_leaves_neither_its_name_nor_a_lease_behind() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Cuts: between a node and Redis, between nodes, between clients and a node; one way and both ways. What was held arrives
-//! late, or never.
+//! Cuts between a node and Redis, between nodes, and between clients and a node; one way and both ways. What was held
+//! arrives late, or never.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use serde_json::json;
 const WIRED: Setting<'static> =
     Setting { redis: &[], nodes: 2, alone: false, store: "", wired: true, environments: Vec::new() };
 
-/// The owner does not hear Redis, then the next one is not heard by it: the other takes over, and what was sent arrives long
-/// after, or never.
+/// First the owner does not hear Redis, then Redis does not hear the next owner. The other node takes over each time, and
+/// what was sent arrives long after, or never.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_cut_off_from_redis_one_way_is_replaced_and_what_it_sent_comes_too_late() {
     let Some(run) = Run::of(WIRED).await else { return };
-    // A node that hears nothing is asked, given up, and does it all the same when it hears again.
+    // A client may give up a request to a node that is cut off, and the node may still carry it out when it hears again.
     run.load.lingers_ms.store(8_000, Ordering::Relaxed);
     for (way, late) in [(Way::Back, true), (Way::There, false)] {
         let owner = run.nodes.cluster.owner_but(None).await;
@@ -44,14 +44,14 @@ async fn a_node_that_is_cut_off_from_redis_one_way_is_replaced_and_what_it_sent_
     assert!(verdict.unknown > 0, "no cut met a change under way");
 }
 
-/// Followers cannot forward: their clients are told so, the owner's get on, and so do all when it is over.
+/// Followers cannot forward and tell their clients so; the owner's clients make progress, and all do once the cut is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_do_not_hear_each_other_refuse_what_they_cannot_forward() {
     let Some(run) = Run::of(WIRED).await else { return };
-    // A node that hears nothing is asked, given up, and does it all the same when it hears again.
+    // A client may give up a request to a node that is cut off, and the node may still carry it out when it hears again.
     run.load.lingers_ms.store(8_000, Ordering::Relaxed);
     for (way, late) in [(Way::Back, true), (Way::There, false)] {
-        // It hands over by itself where this lasts.
+        // If a cut lasts, the owner hands the register over by itself.
         let owner = run.nodes.cluster.owner_but(None).await;
         let refused = run.refusals();
         run.nodes.to_node(owner).hold(way);
@@ -63,7 +63,7 @@ async fn nodes_that_do_not_hear_each_other_refuse_what_they_cannot_forward() {
         } else {
             run.nodes.to_node(owner).cut()
         }
-        // Through the follower, too.
+        // Progress includes requests through the follower.
         let forwarded = run.nodes.figure("allod_forwarded_requests_total");
         run.gets_on(200, "after the cut healed").await;
         eventually("the follower forwards again", || {
@@ -74,7 +74,7 @@ async fn nodes_that_do_not_hear_each_other_refuse_what_they_cannot_forward() {
     run.end().await;
 }
 
-/// Its Redis is fine, and so is all that it asks; but what clients ask at the others does not come to it.
+/// The owner's link to Redis is fine, but requests to the other nodes do not reach it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_that_they_do() {
     let Some(run) = Run::of(Setting { nodes: 3, ..WIRED }).await else { return };
@@ -85,17 +85,17 @@ async fn an_owner_that_the_other_nodes_do_not_reach_hands_the_register_to_one_th
     run.gets_on(200, "at a node that the others reach").await;
     let log = run.nodes.cluster.log(owner);
     assert!(
-        log.contains("most other nodes have no way to this one") && log.contains("handed the register over"),
+        log.contains("most other nodes cannot reach this one") && log.contains("handed the register over"),
         "{log}"
     );
     run.nodes.to_node(owner).cut();
-    // A follower that it was, it is reached or not: the register stays where it is.
+    // The former owner is a follower now. Whether or not the others reach it, the register stays where it is.
     run.gets_on(200, "after the cut healed").await;
     assert_eq!(run.nodes.cluster.owner_but(Some(owner)).await, next);
     run.end().await;
 }
 
-/// The owner sees that it is the better way: it reaches the other node, once it has tried for a moment.
+/// The owner tries for a moment and finds that it reaches the other node, so that one is the better owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_nodes_an_owner_that_the_other_does_not_reach_hands_it_the_register() {
     let Some(run) = Run::of(WIRED).await else { return };
@@ -110,17 +110,17 @@ async fn of_two_nodes_an_owner_that_the_other_does_not_reach_hands_it_the_regist
     run.end().await;
 }
 
-/// Elsewhere it would be no better, and come back.
+/// The register would be no better off elsewhere, and would come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_no_node_reaches_another_the_register_stays_where_it_is() {
     let Some(run) = Run::of(WIRED).await else { return };
     run.load.lingers_ms.store(8_000, Ordering::Relaxed);
     let owner = run.nodes.cluster.owner_but(None).await;
-    // Both at once: while one way of two is whole, the other node is the better owner.
+    // Both cuts happen at once: while one of the two ways is whole, one node is the better owner.
     for node in [0, 1] {
         run.nodes.to_node(node).hold(Way::Both);
     }
-    eventually("the follower says so", || run.nodes.cluster.log(1 - owner).contains("whether this node has a way"))
+    eventually("the follower says so", || run.nodes.cluster.log(1 - owner).contains("whether this node can reach"))
         .await;
     let more = Duration::from_millis(3 * allod::limits::OWNER_LEFT_MS);
     tokio::time::sleep(more).await;
@@ -132,11 +132,11 @@ async fn where_no_node_reaches_another_the_register_stays_where_it_is() {
     run.end().await;
 }
 
-/// Of three nodes one does not reach the owner, or is not answered by it; everybody else goes on as before.
+/// One of three nodes does not reach the owner, or does not hear its answers; everybody else goes on as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_one_other_node_does_not_reach_is_reached_by_the_third_and_keeps_the_register() {
     let Some(run) = Run::of(Setting { nodes: 3, ..WIRED }).await else { return };
-    // A node that hears nothing is asked, given up, and does it all the same when it hears again.
+    // A client may give up a request to a node that is cut off, and the node may still carry it out when it hears again.
     run.load.lingers_ms.store(8_000, Ordering::Relaxed);
     let owner = run.nodes.cluster.owner_but(None).await;
     let (cut_off, third) = ((owner + 1) % 3, (owner + 2) % 3);

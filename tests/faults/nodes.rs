@@ -4,52 +4,57 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use super::redis::{Redis, process, send_signal};
 use super::server::{Server, Starting, allod, http_get};
 use super::wire::Wire;
 
-/// For how long a node that cannot start just now is started again, and nobody may own the register: on a busy machine too.
-const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+/// The longest that nodes and their clients may stand still: a failover, a lease, a take-over, and a debug build on a busy
+/// machine.
+pub const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 
-/// Longest wait for the figures of a node that is about to be ended.
+/// A secret that the nodes of a cluster do not have.
+pub const OTHER_SECRET: &str = "a secret that no other node has";
+
+/// The longest wait for the figures of a node that is about to be ended.
 const SCRAPE_MAX: Duration = Duration::from_secs(1);
 
-/// What every node of a test is started with.
+/// A set of nodes, and what each of them is started with.
 pub struct Cluster {
     directory: PathBuf,
     url: String,
     settings: Vec<String>,
     nodes: Vec<Option<Server>>,
-    /// Between each node and Redis; none: they are not wired.
+    /// The wire between each node and Redis; empty if nodes are not wired.
     pub to_redis: Vec<Wire>,
-    /// To each node from the others.
+    /// The wire to each node from the others.
     pub to_node: Vec<Wire>,
-    /// Where each node listens for the others, if it is wired.
+    /// The port on which each node listens for the others, if it is wired.
     peer_ports: Vec<u16>,
-    /// What each finds in its environment.
+    /// The extra environment of each node.
     environments: Vec<Vec<(String, String)>>,
-    /// Do its nodes have the secret with which they may share a register?
+    /// Do the nodes have a secret, without which they cannot share a register?
     has_secret: bool,
-    /// What is started.
+    /// The program that is started.
     program: PathBuf,
-    /// The last scrapes of processes that were ended.
+    /// The last metrics of processes that were ended.
     ended: Vec<String>,
 }
 
 impl Cluster {
-    /// Starts so many nodes, one after the other: the first one owns the register.
+    /// Starts this many nodes, one after the other: the first one owns the register.
     pub fn start(directory: &Path, redis: &Redis, count: usize) -> Self {
         Self::start_with(directory, &redis.url(), count, &[])
     }
 
-    /// Starts so many nodes, one after the other, with the store at this URL and more arguments.
+    /// Starts this many nodes, one after the other, with the store at this URL and with more arguments.
     pub fn start_with(directory: &Path, url: &str, count: usize, settings: &[&str]) -> Self {
         Self::with_environments(directory, url, count, settings, Vec::new())
     }
 
-    /// Starts so many nodes, one after the other, with this in the environment of each.
+    /// Starts this many nodes, one after the other, each with its extra environment.
     pub fn with_environments(
         directory: &Path,
         url: &str,
@@ -69,7 +74,8 @@ impl Cluster {
         cluster
     }
 
-    /// Starts so many nodes with a wire to each from the others, and between each and the store, if that is at one port.
+    /// Starts this many nodes, with a wire to each from the others, and one between each node and the store if the store has
+    /// one port.
     pub fn wired(
         directory: &Path,
         (url, redis): (&str, Option<u16>),
@@ -114,14 +120,15 @@ impl Cluster {
         }
     }
 
-    /// What is started from now on, and what each finds in its environment then.
+    /// From now on starts this program, with this extra environment.
     pub fn starts(&mut self, program: &Path, environment: &[(&str, &str)]) {
         self.program = program.to_owned();
         let own = environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
         self.environments = vec![own.collect(); self.nodes.len()];
     }
 
-    /// Starts it until it is ready, as its supervisor does where it cannot start just now: a replica may be slow to answer.
+    /// Starts a node until it is ready. Like a supervisor, it tries again if the node cannot start now: a replica may be
+    /// slow to answer.
     fn started(&self, at: usize) -> Server {
         let end = Instant::now() + STANDSTILL_MAX;
         loop {
@@ -137,7 +144,7 @@ impl Cluster {
         self.begin_as(&format!("node-{at}"), &format!("node-{at}"), at)
     }
 
-    /// Starts a process under this name, its files elsewhere than those of another one of this name.
+    /// Starts a process under this name. Its files are apart from those of another process of this name.
     pub fn begin_as(&self, name: &str, place: &str, at: usize) -> Starting {
         let data = self.directory.join(place);
         let (data_text, secret) = (data.display().to_string(), self.directory.join("secret").display().to_string());
@@ -165,7 +172,7 @@ impl Cluster {
         Starting::with_arguments(&data, &[&arguments[..], &shared, &settings[..]].concat())
     }
 
-    /// Starts a process that has no secret of the cluster, on the same register.
+    /// Starts a process without the secret of the cluster, on the same register.
     pub fn begin_without_secret(&self, name: &str) -> Starting {
         let data = self.directory.join(name);
         let data_text = data.display().to_string();
@@ -176,7 +183,7 @@ impl Cluster {
     pub fn begin_with_another_secret(&self, name: &str) -> Starting {
         use std::os::unix::fs::PermissionsExt;
         let (data, secret) = (self.directory.join(name), self.directory.join(format!("secret-of-{name}")));
-        std::fs::write(&secret, "a secret that no other node has").unwrap();
+        std::fs::write(&secret, OTHER_SECRET).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let (data_text, secret) = (data.display().to_string(), secret.display().to_string());
         let own = ["--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", &secret];
@@ -204,7 +211,7 @@ impl Cluster {
         self.nodes[at].is_some()
     }
 
-    /// Does it own the register, by what it logged last of its role?
+    /// Does the node own the register, according to the role that it logged last?
     fn owns(&self, at: usize) -> bool {
         let Some(node) = &self.nodes[at] else { return false };
         let log = node.log_text();
@@ -216,13 +223,13 @@ impl Cluster {
         owns
     }
 
-    /// A node does not end by itself.
+    /// Checks that a node did not end by itself.
     pub fn serves_still(&self, at: usize) {
         let ended = TcpStream::connect(self.node(at).address).is_err();
         assert!(!ended, "node {at} ended by itself\n{}", self.log(at));
     }
 
-    /// Waits until another node than this one owns the register.
+    /// Waits until a node other than this one owns the register.
     pub async fn owner_but(&self, not: Option<usize>) -> usize {
         let end = Instant::now() + STANDSTILL_MAX;
         loop {
@@ -238,7 +245,7 @@ impl Cluster {
         }
     }
 
-    /// Starts one more node, which is to fail. What it said.
+    /// Starts one more node, which has to fail. Returns what it said.
     pub fn fails(&self, at: usize) -> String {
         self.begin(at).failed()
     }
@@ -265,12 +272,18 @@ impl Cluster {
         self.is_about_to_end(at).stop();
     }
 
+    /// Waits until a node has ended by itself. Returns its exit code, and what it logged.
+    #[allow(dead_code, reason = "for tests of nodes that cannot go on")]
+    pub fn ends(&mut self, at: usize) -> (Option<i32>, String) {
+        self.nodes[at].take().unwrap().ends()
+    }
+
     fn is_about_to_end(&mut self, at: usize) -> Server {
         self.ended.push(self.last_metrics(at).unwrap_or_default());
         self.nodes[at].take().unwrap()
     }
 
-    /// What a scrape of its `/metrics` gets, if it answers: it may stand still.
+    /// The node's `/metrics`, if it answers: it may stand still.
     fn last_metrics(&self, at: usize) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(self.node(at).http)?;
         stream.set_read_timeout(Some(SCRAPE_MAX))?;
@@ -280,7 +293,7 @@ impl Cluster {
         Ok(text)
     }
 
-    /// Did a signal stop it?
+    /// Did a signal stop the node?
     pub fn stands_still(&self, at: usize) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.node(at).pid())).unwrap();
         stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
@@ -294,53 +307,59 @@ impl Cluster {
         address
     }
 
-    /// A wire of its own from one node to another, which is by what they go from now on.
+    /// A separate wire from one node to another, which their traffic takes from now on.
     pub fn between(&self, from: usize, to: usize) -> Wire {
         let apart = self.to_node[to].apart(self.node(from).pid());
         self.to_node[to].cut();
         apart
     }
 
-    /// Wires of its own from a node to what is behind these, which is by what it goes from now on.
+    /// Separate wires from a node to what is behind these wires, which its traffic takes from now on.
     pub fn apart(&self, at: usize, wires: &[Wire]) -> Vec<Wire> {
         let apart = wires.iter().map(|wire| wire.apart(self.node(at).pid())).collect();
         wires.iter().for_each(Wire::cut);
         apart
     }
 
-    /// `-STOP`, `-CONT`.
+    /// Sends `-STOP` or `-CONT` to a node.
     pub fn signal(&self, at: usize, signal: &str) {
         send_signal(self.node(at).pid(), signal);
     }
 
-    /// Where it serves HTTP.
+    /// The node's HTTP address.
     pub fn http(&self, at: usize) -> SocketAddr {
         self.node(at).http
     }
 
-    /// Does it say that it serves?
+    /// Does the node say that it is ready?
     pub fn is_ready(&self, at: usize) -> bool {
         http_get(self.node(at).http, "/readyz").starts_with("HTTP/1.1 200")
     }
 
-    /// What a scrape of its `/metrics` gets.
+    /// The node's `/metrics`.
     pub fn metrics(&self, at: usize) -> String {
         http_get(self.node(at).http, "/metrics")
     }
 
-    /// One of them, named with its labels; 0 where it is not there.
+    /// A metric of a node, named with its labels; 0 if there is none.
     pub fn figure(&self, at: usize, name: &str) -> f64 {
         figure_in(&self.metrics(at), name)
     }
 
-    /// One of them, of all processes that were ended.
+    /// The sum of a metric over all processes that were ended.
     pub fn figure_of_ended(&self, name: &str) -> f64 {
         self.ended.iter().map(|metrics| figure_in(metrics, name)).sum()
     }
 
-    /// A command that must succeed: what it prints.
+    /// Runs a command that must succeed, and returns what it prints.
     pub fn allod(&self, at: usize, arguments: &[&str]) -> String {
         self.node(at).allod_ok(arguments)
+    }
+
+    /// Runs a command that may fail. Returns its output.
+    #[allow(dead_code, reason = "for tests of commands that fail")]
+    pub fn tries(&self, at: usize, arguments: &[&str]) -> Output {
+        self.node(at).allod(arguments)
     }
 
     /// What all processes of this node logged.

@@ -1,5 +1,5 @@
-//! One node: killed and stopped under load, on the embedded store; and over Redis where its records lie, and what it does when
-//! it slept through its lease.
+//! One node. On the embedded store it is killed under load. Over Redis: where its records lie, and what it does after it
+//! slept through its lease.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::redis::Redis;
 use super::run::{eventually, insist};
 use super::server::{Server, Starting};
 
-/// For whoever looks into Redis by hand: what is printed is typed as it stands.
+/// An operator who looks into Redis by hand types what is printed, as it stands.
 #[test]
 fn the_key_of_an_address_that_is_printed_has_its_record() {
     let directory = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn the_key_of_an_address_that_is_printed_has_its_record() {
     };
     let [command] = &key("10.0.0.69")[..] else { panic!("{:?}", key("10.0.0.69")) };
     assert!(command.ends_with(":0a000040 5") && is_there(command), "{command}");
-    // Of an address in a block it is that of the block.
+    // The key of an address in a block is that of the block.
     let block = said(&["who", "10.0.0.17"]);
     assert!(block.contains("/28"), "{block}");
     let [command] = &key("10.0.0.17")[..] else { panic!("{:?}", key("10.0.0.17")) };
@@ -45,7 +45,7 @@ fn the_key_of_an_address_that_is_printed_has_its_record() {
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     let low: Vec<String> = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap();
     assert!(is_there(&command.replace("LOW", &low[0])), "{index} {command} {low:?}");
-    // Elsewhere there are none.
+    // Other stores have no keys.
     let files = Starting::with_store(&directory.path().join("files"), "embedded").ready();
     files.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
     let refused = files.allod(&["cluster", "key", "lan", "10.0.0.69"]);
@@ -75,7 +75,7 @@ async fn no_address_has_two_holders_while_a_node_is_killed_again_and_again() {
     assert!(verdict.sure_holdings > 1_000, "{}", verdict.sure_holdings);
 }
 
-/// Nothing is under way, nobody else is there, and in Redis its lease lasts still: nothing but its own clock tells.
+/// Nothing is under way, no other node is there, and in Redis the lease still lasts: only the node's own clock tells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_slept_through_its_lease_goes_on_by_itself_and_under_another_token() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Nodes that are ordered about without end, as a client may do: that costs nobody the register.
+//! Clients send orders to nodes without end; that must cost nobody the register.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ use tokio::task::JoinHandle;
 use super::client::Client;
 use super::run::{Nodes, Setting, eventually};
 
-/// Changes nothing, and is of a node that there is none of.
+/// An order that changes nothing: it is about a node that does not exist.
 fn order() -> Value {
     json!({"node": "nobody", "dry_run": true})
 }
 
-/// Sends so many orders at once, again and again, so long after the answers; counts the answers.
+/// Sends this many orders at once, again and again, with a pause after the answers. Counts the answers.
 fn orders(mut client: Client, at_once: usize, pause: Duration) -> (Arc<AtomicUsize>, JoinHandle<()>) {
     let answered = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&answered);
@@ -42,7 +42,7 @@ async fn a_standby_that_is_ordered_about_takes_over_when_the_owner_is_killed() {
     ordering.abort();
 }
 
-/// Where Redis is a little away, an order is there before a renewal of the lease is heard.
+/// With Redis some way off, there is always an order waiting before the answer to a renewal of the lease arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_is_ordered_about_keeps_its_lease() {
     let setting = Setting { redis: &[], wired: true, ..Setting::default() };
@@ -54,7 +54,7 @@ async fn an_owner_that_is_ordered_about_keeps_its_lease() {
     for flood in floods {
         answered.push(flood.await);
     }
-    // Three leases long.
+    // This is three leases long.
     tokio::time::sleep(Duration::from_secs(15)).await;
     for (answered, ordering) in answered {
         assert!(answered.load(Ordering::Relaxed) >= 48, "nothing was tested");

@@ -1,28 +1,29 @@
 //! The order of one connection's requests for one slot, through a follower, while the register goes from one owner to the
-//! next: what is granted, let go and granted again without waiting for an answer is answered as if in that order.
+//! next: grants, releases and new grants that were sent without waiting for answers are answered as if done in that
+//! order.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::client::{Answer, Client};
-use super::run::Nodes;
+use super::run::{Nodes, eventually};
 
 /// Requests that are sent at once.
 const AT_ONCE: usize = 24;
 
-/// What the answers of one connection say of its slot, in the order in which it asked.
+/// What the answers to one connection say about its slot, in the order of the requests.
 #[derive(Debug, Default)]
 struct Slot {
     owner: String,
-    /// Latest generation that was shown, and that it was let go.
+    /// The latest generation that was shown, and whether it was let go.
     latest: u64,
     is_gone: bool,
-    /// What is answered next need not follow from what was answered before: of a request nobody knows what became, or it
-    /// was carried out twice because its first answer was lost.
+    /// The next answer need not follow from the previous ones: the outcome of a request is unknown, or a request was carried
+    /// out twice because its first answer was lost.
     in_doubt: bool,
     grants: usize,
     refused: usize,
@@ -56,14 +57,14 @@ impl Slot {
         (self.is_gone, self.in_doubt) = (true, false);
     }
 
-    /// Asks for all of it at once, and judges the answers. Under `trouble` an owner may lose what it did not answer yet. False:
-    /// the connection broke.
+    /// Sends all requests at once and judges the answers. Under `trouble` an owner may lose requests that it has not
+    /// answered yet. False: the connection broke.
     async fn turn(&mut self, client: &mut Client, trouble: &AtomicBool) -> bool {
         let calls: Vec<_> = (0..AT_ONCE).map(|at| if at % 2 == 0 { self.release() } else { self.allocate() }).collect();
         let methods: Vec<String> = calls.iter().map(|(method, _)| method.clone()).collect();
         let before = trouble.load(Ordering::SeqCst);
         let answers = client.call_all(calls).await;
-        // What a killed owner had carried out and not answered is asked again at the next one, and answered as a repeat.
+        // What a killed owner carried out but did not answer is asked again of the next owner, which answers it as a repeat.
         let may_be_repeats = before || trouble.load(Ordering::SeqCst);
         for (method, answer) in methods.iter().zip(answers) {
             self.in_doubt |= may_be_repeats;
@@ -82,7 +83,7 @@ impl Slot {
         true
     }
 
-    /// What it holds now, by an answer to nobody else.
+    /// Checks by a list what the slot holds now.
     async fn is_as_told(&self, client: &mut Client) {
         let list = client.call("ip.list", json!({"network": "ordered", "owner": self.owner})).await.ok();
         let held = list["reservations"].as_array().unwrap();
@@ -95,16 +96,31 @@ impl Slot {
     }
 }
 
-/// What the connections look at.
+/// What the connections look at, and what they report.
 #[derive(Default)]
 struct Flags {
     trouble: AtomicBool,
     stop: AtomicBool,
+    /// How many turns of each connection were answered without a refusal.
+    turns: Mutex<Vec<Arc<AtomicUsize>>>,
 }
 
-/// One connection of a node, with a slot of its own, until it is told to stop or the connection breaks.
+impl Flags {
+    /// Waits until each connection has been served a few more times. Refusals do not count: a node that has not heard of the new
+    /// owner yet refuses quickly.
+    async fn get_on(&self) {
+        let turns =
+            || -> Vec<usize> { self.turns.lock().unwrap().iter().map(|turns| turns.load(Ordering::SeqCst)).collect() };
+        let before = turns();
+        let is_so = || turns().iter().zip(&before).all(|(now, before)| *now >= before + 4);
+        eventually("every connection is answered", is_so).await;
+    }
+}
+
+/// Starts one connection to a node, with a slot of its own. It works until it is told to stop or the connection breaks.
 fn begin(mut client: Client, owner: String, flags: &Arc<Flags>) -> JoinHandle<(Slot, Option<Client>)> {
-    let flags = Arc::clone(flags);
+    let (flags, turns) = (Arc::clone(flags), Arc::<AtomicUsize>::default());
+    flags.turns.lock().unwrap().push(Arc::clone(&turns));
     tokio::spawn(async move {
         let mut slot = Slot { owner, ..Slot::default() };
         while !flags.stop.load(Ordering::SeqCst) {
@@ -114,6 +130,8 @@ fn begin(mut client: Client, owner: String, flags: &Arc<Flags>) -> JoinHandle<(S
             }
             if slot.refused > refused {
                 tokio::time::sleep(Duration::from_millis(20)).await;
+            } else {
+                turns.fetch_add(1, Ordering::SeqCst);
             }
         }
         (slot, Some(client))
@@ -136,10 +154,10 @@ async fn one_connections_requests_for_a_slot_keep_their_order_through_hand_overs
     }
     let mut owner = nodes.cluster.owner_but(None).await;
     for _ in 0..3 {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        flags.get_on().await;
         nodes.client(owner).await.call("cluster.drain", json!({})).await.ok();
         let next = nodes.cluster.owner_but(Some(owner)).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        flags.get_on().await;
         nodes.client(owner).await.call("cluster.drain", json!({"drain": false})).await.ok();
         owner = next;
     }
@@ -163,13 +181,13 @@ async fn one_connections_requests_for_a_slot_keep_their_order_when_the_owner_is_
             clients.push(begin(nodes.client(node).await, format!("of-{node}-{number}"), &flags));
         }
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    flags.get_on().await;
     flags.trouble.store(true, Ordering::SeqCst);
     nodes.cluster.kill(killed);
     let next = nodes.cluster.owner_but(Some(killed)).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    flags.get_on().await;
     flags.trouble.store(false, Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    flags.get_on().await;
     flags.stop.store(true, Ordering::SeqCst);
     let mut met = 0;
     for client in clients {

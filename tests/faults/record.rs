@@ -1,12 +1,12 @@
-//! What happened, as the clients saw it: every request when it was sent, every answer when it came.
+//! What happened, as the clients saw it: every request with the time it was sent, every answer with the time it came.
 //!
-//! One record for all clients of a run, in nanoseconds of one monotonic clock. A request without an answer, or whose
-//! answer says that nobody knows, *may* have taken effect at any time after it was sent.
+//! All clients of a run share one record, in nanoseconds of one monotonic clock. A request without an answer, or with an
+//! answer that its outcome is unknown, *may* have taken effect at any time after it was sent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// A slot of an owner in a network: who a grant is for.
+/// A slot of an owner in a network: what a grant is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Holder {
     pub network: String,
@@ -14,7 +14,7 @@ pub struct Holder {
     pub slot: String,
 }
 
-/// First and last address, as numbers; the family is that of the network.
+/// First and last address, as numbers; the network determines the family.
 pub type Span = (u128, u128);
 
 /// What was asked.
@@ -24,35 +24,38 @@ pub enum Asked {
     Grant,
     /// `ip.release` or `owner.release` of what the holder has.
     Release,
-    /// `ip.transfer` of what the holder has to another one in its network.
+    /// `ip.transfer` of what the holder has to another holder in its network.
     Transfer { to: Holder },
-    /// `ip.get` of the address that the holder was told last; [`Told::Nothing`]: nobody or somebody else has it.
+    /// `ip.get` of the address that the holder was told last. [`Told::Nothing`] then means that nobody, or somebody else,
+    /// has it.
     Read,
 }
 
 /// What was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// The holder has this, granted with this generation; `created` by this very request or before. A lease lasts until
-    /// `until_ns` for certain; without it the holder keeps it until it lets go. After a transfer it is the heir that has it.
+    /// The holder has this span, granted with this generation. `created`: this very request made it. A lease certainly lasts
+    /// until `until_ns`; without that, the holder keeps the span until it lets go. After a transfer the heir is the one that
+    /// has it.
     Held { span: Span, generation: u64, created: bool, until_ns: Option<u64> },
-    /// The holder has nothing any more.
+    /// The holder no longer has anything.
     Released,
     /// The holder had nothing.
     Nothing,
-    /// Certainly nothing was changed; the error's kind.
+    /// Certainly nothing was changed; the kind of the error.
     Refused(String),
-    /// No answer, or one that says that nobody knows.
+    /// There was no answer, or the answer said that the outcome is unknown.
     Unknown,
 }
 
-/// One request and what became of it, as far as it is about one holder: an `ip.acquire` of two networks is two of them.
-#[derive(Debug, Clone)]
+/// One request and its outcome, as far as they concern one holder: an `ip.acquire` in two networks makes two of these.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     pub holder: Holder,
     pub asked: Asked,
     pub sent_ns: u64,
-    /// When the answer came; for [`Told::Unknown`] when the client gave up, or later: from when on nobody carries it out.
+    /// When the answer came. For [`Told::Unknown`]: from when on nobody carries the request out, which is when the client
+    /// gave up, or later.
     pub told_ns: u64,
     pub told: Told,
 }

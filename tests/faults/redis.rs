@@ -1,4 +1,4 @@
-//! A Redis server of a test's own: on a free loopback port, its files in a directory of its own, ended by its process id.
+//! A Redis server of a test's own: on a free loopback port, with its files in a directory of its own, ended by its process id.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -10,26 +10,26 @@ use allod::limits::SHARDS_OF_NEW;
 #[allow(dead_code, reason = "shared with the tests of stores")]
 pub mod process;
 
-/// The process, and what it is started again with.
+/// The process, and everything that is needed to start it again.
 pub struct Redis {
     program: &'static str,
     child: Child,
     port: u16,
     directory: PathBuf,
     settings: Vec<String>,
-    /// What it finds in its environment.
+    /// Its extra environment.
     environment: Vec<(String, String)>,
-    /// What comes before its command.
+    /// The words before its command.
     entry: Vec<String>,
 }
 
 impl Redis {
-    /// Starts one. None where there is no `redis-server`, which is told as a skip.
+    /// Starts a server. None if there is no `redis-server`; the test is then reported as skipped.
     pub fn start(directory: &Path, settings: &[&str]) -> Option<Self> {
         Self::start_as(directory, settings, Vec::new(), Vec::new())
     }
 
-    /// Starts one that has replicas, or is a replica of the one at this port, in a directory of this name.
+    /// Starts a server in a directory of this name: a replica of the server at `primary`, or a server that may get replicas.
     pub fn replicating(directory: &Path, name: &str, primary: Option<u16>) -> Option<Self> {
         let place = directory.join(name);
         std::fs::create_dir(&place).unwrap();
@@ -38,30 +38,31 @@ impl Redis {
         Self::start(&place, &[&["--repl-diskless-sync-delay", "0", "--repl-timeout", "60"], &follows[..]].concat())
     }
 
-    /// Has it, as a replica, what its primary has?
+    /// Is it a replica whose link to its primary is up?
     pub fn follows(&self) -> bool {
         self.text(&["INFO", "replication"]).contains("master_link_status:up")
     }
 
-    /// A number in the heads of all shards, together. A replica that has just come has none yet.
+    /// The sum of a number in the heads of all shards. A replica that has just started has none yet.
     pub fn of_heads(&self, field: &str) -> u64 {
         let of = |shard| self.text(&["HGET", &format!("{{allod}}:{shard}:head"), field]).parse().unwrap_or(0);
         (0..SHARDS_OF_NEW).map(of).sum::<u64>()
     }
 
-    /// Starts one that tells what is on disk, and has each change there before it answers. None where no server here does.
+    /// Starts a server that can tell what is on disk, and that has each change on disk before it answers. None if no server
+    /// here can.
     pub fn start_on_disk(directory: &Path, settings: &[&str]) -> Option<Self> {
         let program = process::program_with_waitaof()?;
         let settings = [&["--appendonly", "yes", "--appendfsync", "always"], settings].concat();
         Some(Self::start_by(program, directory, &settings, Vec::new(), Vec::new()))
     }
 
-    /// Starts one with this in its environment.
+    /// Starts a server with this extra environment.
     pub fn start_with(directory: &Path, settings: &[&str], environment: Vec<(String, String)>) -> Option<Self> {
         Self::start_as(directory, settings, environment, Vec::new())
     }
 
-    /// Starts one with this before its command: what it sees is not what others see.
+    /// Starts a server with these words before its command, so that it sees another file system than others do.
     pub fn start_in(directory: &Path, settings: &[&str], entry: Vec<String>) -> Option<Self> {
         Self::start_as(directory, settings, Vec::new(), entry)
     }
@@ -91,17 +92,17 @@ impl Redis {
         Self { program, child, port, directory: directory.to_owned(), settings, environment, entry }
     }
 
-    /// Did it end by itself?
+    /// Did the server end by itself?
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub fn end(&mut self) {
         process::kill(&mut self.child);
     }
 
-    /// Starts it again.
+    /// Starts the server again.
     pub fn begin(&mut self) {
         let command = command(self.program, &self.environment, &self.entry);
         self.child = process::start_by(command, self.port, &self.directory, &self.settings);
@@ -111,35 +112,35 @@ impl Redis {
         self.port
     }
 
-    /// What it answers; nothing where it does not.
+    /// Its answer as text; empty if it does not answer.
     pub fn text(&self, words: &[&str]) -> String {
         let connection = self.client().get_connection_with_timeout(Duration::from_secs(1));
         let answer = connection.and_then(|mut connection| redis::cmd(words[0]).arg(&words[1..]).query(&mut connection));
         answer.unwrap_or_default()
     }
 
-    /// What it answers as a number.
+    /// Its answer as a number.
     pub fn number(&self, words: &[&str]) -> u64 {
         let mut connection = self.client().get_connection().unwrap();
         redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap()
     }
 
-    /// Kills it, and starts it again on what is left.
+    /// Kills the server, and starts it again on what is left.
     pub fn crash(&mut self) {
         self.end();
         self.begin();
     }
 
-    /// Its files are gone.
+    /// Deletes its files.
     pub fn forget(&self) {
         for name in ["appendonlydir", "dump.rdb"] {
             let path = self.directory.join(name);
-            // It has one of both.
+            // Only one of the two exists.
             let _ = std::fs::remove_dir_all(&path).or_else(|_| std::fs::remove_file(&path));
         }
     }
 
-    /// `-STOP`, `-CONT`.
+    /// Sends `-STOP` or `-CONT` to the server.
     pub fn signal(&self, signal: &str) {
         send_signal(self.child.id(), signal);
     }
@@ -152,7 +153,7 @@ impl Redis {
         redis::Client::open(process::operators_url(self.port, &self.directory, &self.settings)).unwrap()
     }
 
-    /// A command of an operator.
+    /// Runs a command as an operator would.
     pub fn ask(&self, words: &[&str]) {
         let mut connection = self.client().get_connection().unwrap();
         let mut command = redis::cmd(words[0]);
@@ -165,13 +166,13 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A server with this in its environment, and this before it.
+/// The command that starts a server, with this environment and these words before it.
 fn command(program: &str, environment: &[(String, String)], entry: &[String]) -> Command {
     let words: Vec<&str> = entry.iter().map(String::as_str).chain([program]).collect();
     let mut command = Command::new(words[0]);
@@ -179,8 +180,8 @@ fn command(program: &str, environment: &[(String, String)], entry: &[String]) ->
     command
 }
 
-/// Sends a signal to a process. What is stopped stands still when this returns: a thread that has not heard of it yet could
-/// answer what is asked next, and a test would take that for an answer of one that was woken.
+/// Sends a signal to a process. After `-STOP` waits until the process stands still: a thread that was not stopped yet could
+/// answer the next request, and a test would take that for an answer of a process that was woken.
 pub fn send_signal(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
     while signal == "-STOP" && !stands_still(pid) {
@@ -192,7 +193,7 @@ pub fn send_signal(pid: u32, signal: &str) {
 fn stands_still(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
     let states = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-    // `PID (NAME) STATE …`: stopped, or at its end.
+    // The file has the form `PID (NAME) STATE …`; these states mean stopped or ending.
     states.into_iter().all(|stat| {
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         matches!(state, Some('T' | 't' | 'Z' | 'X'))

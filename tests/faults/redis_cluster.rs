@@ -1,5 +1,5 @@
-//! A Redis cluster of three primaries, each with a replica, two nodes, and clients that work on while the register's primary is
-//! killed and its slot is moved.
+//! A Redis cluster of three primaries, each with a replica, two nodes, and clients that work on while the register's primary
+//! is killed and its slot is moved.
 
 use std::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ async fn on_a_redis_cluster_a_failover_and_a_move_of_the_slot_lose_nothing_that_
         tokio::time::sleep(std::time::Duration::from_millis(40)).await;
     }
     eventually("the move meets requests", || put_off() > before).await;
-    // What was committed before the last key went may be told only now, and who holds something may be told of it again.
+    // What was committed before the last key moved may be answered only now, and a holder may be told again of what it has.
     let all_moved_ns = run.load.record.now_ns();
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let granted = |call: &Call| call.sent_ns > all_moved_ns && matches!(call.told, Told::Held { created: true, .. });
@@ -46,7 +46,8 @@ async fn on_a_redis_cluster_a_failover_and_a_move_of_the_slot_lose_nothing_that_
     assert!(verdict.sure_holdings > 300, "{}", verdict.sure_holdings);
 }
 
-/// What says who owns the register moves with it, key by key: nothing is proved, so nothing is answered, and nobody takes over.
+/// The keys that say who owns the register move too, one by one. Ownership cannot be proved meanwhile, so nothing is
+/// answered, and no node takes over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reads_while_the_slot_is_moved_is_told_that_and_not_that_another_node_takes_over() {
     let Some(redis) = RedisCluster::start(3, 0, &["--appendonly", "yes"]) else { return };
@@ -72,7 +73,7 @@ async fn who_reads_while_the_slot_is_moved_is_told_that_and_not_that_another_nod
             assert!(error["message"].as_str().unwrap().contains("is being moved from"), "{method}: {error}");
         }
     }
-    // Its owner lets go, as it cannot prove that it is one: then nobody owns it, and each node says the same.
+    // The owner lets go because it cannot prove that it is one. Then nobody owns the register, and each node says the same.
     let text = format!("slot {slot} of the Redis cluster is being moved from ");
     let waits = |node| nodes.cluster.figure(node, "allod_owner") == 0.0;
     eventually("nobody owns it", || waits(0) && waits(1)).await;

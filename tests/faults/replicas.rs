@@ -1,4 +1,4 @@
-//! Too few replicas for a while: nothing is acknowledged, and whoever asks is told so in time.
+//! For a while there are too few replicas: nothing is acknowledged, and clients are told so in time.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,17 @@ use super::redis::Redis;
 use super::run::{Nodes, Setting, eventually, insist};
 use super::server::http_get;
 
-/// Longer than whatever a request may wait for a store that takes nothing, and shorter than for ever.
+/// Longer than any request may wait for a store that accepts nothing, but bounded.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A commit that hangs is given up, and its networks are loaded again when the store goes on: what waits for that, or for a lock of
-/// somebody who does, is not to wait for as long as the replica is away.
+/// A commit that hangs is given up, and its networks are loaded again when the store goes on. A request that waits for that,
+/// or for a lock of such a request, must not wait for as long as the replica is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_for_several_things_at_once_is_answered_while_the_replica_is_away() {
     let directory = tempfile::tempdir().unwrap();
     let Some(primary) = Redis::replicating(directory.path(), "primary", None) else { return };
     let replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
-    eventually("the replica follows", || replica.text(&["INFO", "replication"]).contains("master_link_status:up"))
-        .await;
+    eventually("the replica follows", || replica.follows()).await;
     let setting = Setting { nodes: 2, store: "redis_replicas = 1", ..Setting::default() };
     let nodes = Nodes::over(directory, primary, setting);
     let owner = nodes.cluster.owner_but(None).await;
@@ -49,14 +48,17 @@ async fn who_asks_for_several_things_at_once_is_answered_while_the_replica_is_aw
             _ => ("ip.acquire", json!({"owner": format!("o{at}"), "ips": networks})),
         };
         let mut client = nodes.client(at % 2).await;
-        asked.spawn(async move { (method, at, timeout(PATIENCE, client.call(method, params)).await.is_ok()) });
+        asked.spawn(async move {
+            let answer = timeout(PATIENCE, client.call(method, params)).await;
+            (method, at, answer.is_ok_and(|answer| answer != Answer::Lost))
+        });
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     for (method, at, is_answered) in asked.join_all().await {
         assert!(is_answered, "{method} {at} has no answer\n{}", nodes.logs());
     }
     replica.signal("-CONT");
-    // Its networks are loaded again first.
+    // The node first has to load its networks again.
     let end = Instant::now() + 2 * PATIENCE;
     loop {
         let mut client = nodes.client(owner).await;
@@ -68,7 +70,7 @@ async fn who_asks_for_several_things_at_once_is_answered_while_the_replica_is_aw
     }
 }
 
-/// Two nodes over a primary with one replica that is waited for; network `lan`, in which `o1` has 10.0.0.1.
+/// Two nodes over a primary with one replica that is waited for, and network `lan`, in which `o1` has 10.0.0.1.
 async fn begun(directory: &std::path::Path) -> Option<(Nodes, Redis)> {
     let primary = Redis::replicating(directory, "primary", None)?;
     let replica = Redis::replicating(directory, "replica", Some(primary.port())).unwrap();
@@ -91,7 +93,7 @@ async fn is_told(nodes: &Nodes) {
     eventually("every node says what is missing", || (0..2).all(told)).await;
 }
 
-/// Nobody's change would find it.
+/// Nobody makes a change that would find it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     let directory = tempfile::tempdir().unwrap();
@@ -101,7 +103,7 @@ async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     is_told(&nodes).await;
     assert_eq!(nodes.cluster.figure(owner, "allod_store_replicas_answering"), 0.0);
     assert!(nodes.cluster.allod(owner, &["cluster", "shards"]).contains("nothing is granted: 1 replicas wanted"));
-    // What a change survives is said of changes that are acknowledged.
+    // What a change survives is said only of changes that are acknowledged.
     let info = |node| nodes.cluster.allod(node, &["server", "info"]);
     for node in 0..2 {
         assert!(info(node).contains("nothing is granted now: 1 replicas wanted, 0 answer"), "{}", info(node));
@@ -115,7 +117,7 @@ async fn a_replica_that_is_gone_is_told_of_although_nobody_changes_anything() {
     assert_eq!(nodes.cluster.owner_but(None).await, owner);
 }
 
-/// Only the log said it.
+/// The reason must not be in the log only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_keeps_a_register_from_being_written_anew_is_told_to_whoever_asks() {
     let directory = tempfile::tempdir().unwrap();
@@ -124,8 +126,8 @@ async fn what_keeps_a_register_from_being_written_anew_is_told_to_whoever_asks()
     replica.signal("-STOP");
     nodes.redis.ask(&["FLUSHALL"]);
     let hinders = |told: &str| {
-        told.contains("writes the register anew")
-            && told.contains("in its way now: ")
+        told.contains("writes the register to it again")
+            && told.contains("the obstacle at present: ")
             && told.contains("1 replicas wanted, 0 answer")
     };
     eventually("it is said where it is looked whether it is ready", || hinders(&why(&nodes, owner))).await;
@@ -137,7 +139,7 @@ async fn what_keeps_a_register_from_being_written_anew_is_told_to_whoever_asks()
     eventually("it is whole", || written(&nodes) == 1).await;
 }
 
-/// A proof that is not to be had puts nothing in doubt; and what is in doubt is not being loaded, but waits for the replica.
+/// A read that cannot be proved puts nothing in doubt; and what is in doubt is not being loaded, it waits for the replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_reads_while_a_replica_is_away_is_told_that_and_not_that_something_is_loaded_or_moved() {
     let directory = tempfile::tempdir().unwrap();
@@ -162,8 +164,8 @@ async fn who_reads_while_a_replica_is_away_is_told_that_and_not_that_something_i
             assert!(round > 0 || !message.contains("in doubt"), "{method}: {error}");
         }
         if round == 0 {
-            assert!(!nodes.logs().contains("its networks are loaded again"), "{}", nodes.logs());
-            // From here on one is: what lets go is tried.
+            assert!(!nodes.logs().contains("its networks are being loaded again"), "{}", nodes.logs());
+            // From here on a change is in doubt, because a release is tried.
             let release = json!({"network": "lan", "owner": "o1"});
             let told = nodes.client(0).await.call("ip.release", release).await;
             assert!(matches!(&told, Answer::Refused(kind, _) if kind == "unavailable"), "{told:?}");
@@ -174,14 +176,14 @@ async fn who_reads_while_a_replica_is_away_is_told_that_and_not_that_something_i
     insist(&mut client, "ip.get", &json!({"network": "lan", "address": "10.0.0.1"})).await;
 }
 
-/// It would let go of the register, and whoever came next could not begin.
+/// If the owner let go of the register, no other node could begin.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_keeps_the_register_while_no_take_over_could_be_confirmed() {
     let directory = tempfile::tempdir().unwrap();
     let Some((nodes, mut replica)) = begun(directory.path()).await else { return };
     let owner = nodes.cluster.owner_but(None).await;
     replica.end();
-    // Known, or not yet.
+    // First possibly before the owner knows that the replica is gone, then after.
     for _ in 0..2 {
         let told = nodes.client(owner).await.call("cluster.drain", json!({})).await;
         let Answer::Refused(kind, error) = told else { panic!("{told:?}") };
@@ -197,7 +199,7 @@ async fn an_owner_keeps_the_register_while_no_take_over_could_be_confirmed() {
     assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
 }
 
-/// It ended for good, of what passes by itself, and no supervisor started it again.
+/// The obstacle passes by itself. If the node ended for good because of it, no supervisor would start it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_a_network_file_waits_for_a_replica_and_is_started_again_where_that_stays_away() {
     let directory = tempfile::tempdir().unwrap();
@@ -209,7 +211,8 @@ async fn a_node_with_a_network_file_waits_for_a_replica_and_is_started_again_whe
     let (code, log) = nodes.cluster.begin_with_networks("patient", &file).ends();
     assert_eq!(code, Some(75), "{log}");
     assert!(
-        log.contains("network `dmz` of the network file: ") && log.contains("see that Redis and the other nodes run"),
+        log.contains("network `dmz` of the network file: ")
+            && log.contains("make sure that Redis and the other nodes run"),
         "{log}"
     );
     let waiting = nodes.cluster.begin_with_networks("late", &file);

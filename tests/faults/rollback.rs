@@ -1,5 +1,5 @@
-//! Redis comes back further back than it was, while clients work: once, twice to the same place, past a take-over, or with
-//! nothing at all. What is still known is given back; where it is not, nothing more is granted.
+//! Redis comes back with older data while clients work: once, twice to the same state, past a take-over, or while a node is
+//! stopped. What a node still knows is given back; where nobody knows, nothing more is granted.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::run::{Nodes, Run, Setting, eventually, insist};
+use super::server::http_get;
 use super::wire::Way;
 
 /// A Redis that goes back to its last snapshot whenever it is killed.
 const SNAPSHOTS: Setting<'static> =
     Setting { redis: &[], nodes: 1, alone: false, store: "", wired: false, environments: Vec::new() };
 
-/// Redis loses what came since its last snapshot.
+/// Makes Redis lose everything since its last snapshot. Returns the number of batches before and after.
 fn goes_back(run: &mut Run) -> (u64, u64) {
     run.nodes.cluster.signal(0, "-STOP");
     let before = run.nodes.redis.of_heads("seq");
@@ -28,7 +29,8 @@ fn wish(owner: &str) -> Value {
     json!({"network": "lan", "owner": owner})
 }
 
-/// Two nodes with a network, and Redis with a snapshot in which nobody holds anything. Who owns the register, and a client there.
+/// Two nodes with a network, and a Redis with a snapshot in which nobody holds anything. Also returns the owner of the
+/// register, and a client of it.
 async fn two_nodes() -> Option<(Nodes, usize, Client)> {
     let nodes = Nodes::set(Setting { nodes: 2, wired: true, ..SNAPSHOTS })?;
     let first = nodes.cluster.owner_but(None).await;
@@ -38,7 +40,7 @@ async fn two_nodes() -> Option<(Nodes, usize, Client)> {
     Some((nodes, first, client))
 }
 
-/// So many owners are granted an address each; what each was told.
+/// Grants an address to each of this many owners, and adds the answers to `granted`.
 async fn grant(client: &mut Client, name: &str, count: usize, granted: &mut Vec<(String, Value)>) {
     for n in 0..count {
         let owner = format!("{name}{n}");
@@ -46,7 +48,7 @@ async fn grant(client: &mut Client, name: &str, count: usize, granted: &mut Vec<
     }
 }
 
-/// Each is granted the same again.
+/// Checks that each owner is told the same again.
 async fn have_what_they_were_told(nodes: &Nodes, client: &mut Client, granted: &[(String, Value)]) {
     for (owner, told) in granted {
         let again = insist(client, "ip.allocate", &wish(owner)).await;
@@ -71,7 +73,7 @@ async fn a_redis_that_goes_back_twice_to_the_same_place_is_given_back_all_of_it_
     run.end().await;
 }
 
-/// Its owner slept for longer than its lease, and took the register anew: what came before and after is all its own.
+/// The owner slept for longer than its lease and took the register again: the changes before and after are all its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too() {
     let Some(mut run) = Run::of(SNAPSHOTS).await else { return };
@@ -83,8 +85,8 @@ async fn a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_
     tokio::time::sleep(Duration::from_millis(4_500)).await;
     run.nodes.cluster.signal(0, "-CONT");
     run.gets_on(200, "after it slept").await;
-    // Nobody else wanted it, and still its old token is over: a lease that lapsed is not renewed.
-    // What it had begun may be granted first: on a busy machine that is much.
+    // No other node wanted the register, and still the old token is over: a lapsed lease is not renewed. What the node had
+    // begun before may still be granted first, which on a busy machine is much.
     eventually("it goes on under a new token", || epoch(&run) > before).await;
     run.gets_on(200, "after it took the register anew").await;
     let taken = epoch(&run);
@@ -95,7 +97,7 @@ async fn a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_
     run.end().await;
 }
 
-/// Another node granted in between, and is gone: this one does not know what, and stops.
+/// Another node granted in between, and is gone. This node does not know what it granted, and stops.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_goes_back_past_the_take_over_from_another_node_is_granted_nothing_more() {
     let Some(mut run) = Run::of(Setting { nodes: 2, ..SNAPSHOTS }).await else { return };
@@ -106,13 +108,16 @@ async fn a_redis_that_goes_back_past_the_take_over_from_another_node_is_granted_
     let second = run.nodes.cluster.owner_but(Some(first)).await;
     run.gets_on(200, "after the take-over").await;
     run.nodes.redis.crash();
-    assert!(!run.load.more(50, Duration::from_secs(6)).await, "it grants what it cannot know to be free");
-    // For as long as the other one may still come and give back what it has, it is waited for.
+    // Requests from here on meet the older data.
+    let since_ns = run.load.record.now_ns();
+    // The node first waits, for as long as the other one may still come and give back what it has.
     eventually("it stops", || run.nodes.cluster.log(second).contains("went back: shard")).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(run.granted_since(since_ns), [], "it grants what it cannot know to be free");
     run.end_in_silence().await;
 }
 
-/// Each node gives back what it changed while it owned the register, in the order in which they owned it.
+/// Each node gives back what it changed while it owned the register, in the order of their tenures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_goes_back_past_hand_overs_is_given_back_all_of_it_by_the_nodes_that_live() {
     for hand_overs in [1, 2] {
@@ -138,7 +143,7 @@ async fn a_redis_that_goes_back_past_hand_overs_is_given_back_all_of_it_by_the_n
     }
 }
 
-/// A tenure may end right after a heal: whoever watches by `increase()` is to see it all the same.
+/// A tenure may end right after a heal; an operator who watches `increase()` must see the heal all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_gave_back_is_shown_by_it_also_when_another_node_owns_the_register() {
     const HEALED: &str = "allod_store_healed_batches_total";
@@ -169,7 +174,7 @@ async fn what_a_node_gave_back_is_shown_by_it_also_when_another_node_owns_the_re
     assert_eq!(shown(&nodes, 1 - owner), Some(0.0), "each node counts what it gave back itself");
 }
 
-/// With its file nothing is missing; what becomes of one without is in `emptied`.
+/// With its file Redis lacks nothing; `emptied` tests a Redis without its file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_is_started_again_with_its_file_lost_nothing_and_nothing_is_given_back() {
     let Some(mut run) = Run::of(Setting::default()).await else { return };
@@ -181,7 +186,7 @@ async fn a_redis_that_is_started_again_with_its_file_lost_nothing_and_nothing_is
     run.end().await;
 }
 
-/// As after a cut in which nothing was acknowledged: whoever looks for the words in the log finds nobody's change that was lost.
+/// This is the case after a cut in which nothing was acknowledged: an operator who searches the log must not find a lost change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_lacks_nothing_but_a_take_over_is_not_said_to_have_gone_back() {
     let Some(mut nodes) = Nodes::set(Setting { nodes: 2, ..SNAPSHOTS }) else { return };
@@ -202,8 +207,8 @@ async fn a_redis_that_lacks_nothing_but_a_take_over_is_not_said_to_have_gone_bac
     assert_eq!(nodes.figure("allod_store_healed_batches_total"), 0.0);
 }
 
-/// What Redis remembers is that the first one owns it: the second one was there after that, and has more to give back. Nothing is
-/// under way when the first one is cut off: of that nobody would know what became of it.
+/// Redis remembers the first node as the owner; the second one owned the register later, and has more to give back. Nothing
+/// is under way when the first one is cut off, because the outcome of such a request would be unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that() {
     let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
@@ -218,7 +223,10 @@ async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has
     nodes.to_redis(first).cut();
     let gave_back = || nodes.cluster.log(first).contains("Redis has them again");
     eventually("the first one has given back its part", gave_back).await;
-    // It would have taken the register by then.
+    // Redis answers, and it is the other node's turn: nobody needs to look at Redis.
+    let said = "this node lets another one go first: asking Redis at ";
+    eventually("it says for whom it waits", || http_get(nodes.cluster.http(first), "/readyz").contains(said)).await;
+    // By then the first node would have taken the register.
     tokio::time::sleep(Duration::from_millis(500)).await;
     nodes.cluster.signal(second, "-CONT");
     let mut client = nodes.client(first).await;
@@ -226,8 +234,9 @@ async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has
     assert!(!nodes.logs().contains("which are put aside"), "somebody went on without the second one\n{}", nodes.logs());
 }
 
-/// Redis applied it, the answer never came, and the next owner went on from it: the first one does not know that it is there to be
-/// given back. What that one acknowledged before is more than the next one found, so both have to give back a part.
+/// Redis applied the batch, the answer never came, and the next owner went on from there: the first node does not know that
+/// it could give the batch back. What the first node acknowledged before is more than the next one found, so each of them
+/// has to give back a part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_who_went_on_from_it() {
     let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
@@ -252,7 +261,7 @@ async fn a_batch_that_was_under_way_when_its_owner_was_cut_off_is_given_back_by_
     assert!(!nodes.logs().contains("which are put aside"), "{}", nodes.logs());
 }
 
-/// It is asked to stop while Redis is away: nobody but it knows what that lost, and its memory ends.
+/// The node is asked to stop while Redis is away. It alone knows what Redis lost, and its memory is lost when it ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_is_started_again() {
     let Some(mut nodes) = Nodes::set(SNAPSHOTS) else { return };
@@ -266,7 +275,7 @@ async fn a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_
     insist(&mut client, "ip.release", &wish(&gone)).await;
     nodes.redis.end();
     nodes.cluster.stop(0);
-    // One that is started before it would go on without that.
+    // A node that is started before this one would go on without the changes.
     let says = "the next start gives back what is missing. Of several nodes start first the one that says this";
     assert!(nodes.cluster.log(0).contains(says), "{}", nodes.logs());
     nodes.redis.begin();
@@ -276,12 +285,13 @@ async fn a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_
     let listed = insist(&mut client, "ip.list", &json!({"network": "lan"})).await;
     assert_eq!(listed["reservations"].as_array().map(Vec::len), Some(granted.len()), "what was let go is: {listed}");
     eventually("nothing is left to give back", || nodes.figure("allod_store_redo_bytes") == 0.0).await;
-    // With nothing missing a stop leaves nothing.
+    // If nothing is missing, a stop leaves nothing.
     nodes.cluster.restart(0);
     assert_eq!(nodes.cluster.log(0).matches("the next start gives back").count(), 1, "{}", nodes.logs());
 }
 
-/// What Redis did of it when it had ended is in nobody's memory: neither in that which it left, nor among what the next process did.
+/// The batch that Redis applied after the process had ended is in nobody's memory: it is neither in what that process left,
+/// nor among the changes of the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_was_under_way_when_its_process_ended_is_given_back_by_the_next_one_of_its_node() {
     let Some(mut nodes) = Nodes::set(Setting { wired: true, ..SNAPSHOTS }) else { return };
@@ -310,7 +320,7 @@ async fn a_batch_that_was_under_way_when_its_process_ended_is_given_back_by_the_
         let listed = insist(&mut client, "ip.list", &json!({"network": "lan"})).await;
         let held = listed["reservations"].as_array().map_or(0, Vec::len);
         assert_eq!(held, granted.len() + 1, "what was under way is there, too ({time}): {listed}");
-        // The third process has it from the second.
+        // The third process gets the batch from the second one.
         nodes.redis.end();
         nodes.cluster.stop(0);
         nodes.redis.begin();
@@ -318,7 +328,7 @@ async fn a_batch_that_was_under_way_when_its_process_ended_is_given_back_by_the_
     assert!(!nodes.logs().contains("which are put aside"), "{}", nodes.logs());
 }
 
-/// Nor can it give back the very changes once another one has gone on: those are claims.
+/// Once another node has gone on, the node cannot give back the changes themselves; they become claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile() {
     let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
@@ -339,8 +349,8 @@ async fn what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_mea
     eventually("nothing is left to give back", || nodes.figure("allod_store_redo_bytes") == 0.0).await;
 }
 
-/// The older copy is somebody else's by the time it is started: it can refuse nothing any more, and can say nothing of what was lost
-/// but that. It does so once.
+/// By the time the node is started, another one has gone on from the older copy. The node can no longer refuse that, and
+/// cannot tell what was lost. It says that something was lost, and says it once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_stopped_in_order_tells_when_another_one_went_on_from_an_older_copy() {
     let Some((mut nodes, first, mut client)) = two_nodes().await else { return };
@@ -348,7 +358,7 @@ async fn a_node_that_was_stopped_in_order_tells_when_another_one_went_on_from_an
     grant(&mut client, "a", 3, &mut granted).await;
     nodes.cluster.stop(1 - first);
     nodes.cluster.stop(first);
-    // Back to its snapshot.
+    // Redis goes back to its snapshot.
     nodes.redis.crash();
     nodes.cluster.again(1 - first);
     let again = insist(&mut nodes.client(1 - first).await, "ip.allocate", &wish("b")).await;

@@ -1,5 +1,5 @@
-//! A run: what keeps the register (one Redis, one with sentinels, a cluster), nodes over it, and clients that work until its
-//! end.
+//! A run: the store of a register (one Redis, one with sentinels, or a cluster), nodes over it, and clients that work until
+//! the run ends.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,13 @@ use super::client::{Answer, Client};
 use super::clustered::RedisCluster;
 use super::load::{Load, make_networks};
 use super::nodes::Cluster;
+pub use super::nodes::STANDSTILL_MAX;
+use super::record::{Asked, Call, Told};
 use super::redis::Redis;
 use super::seed::seed;
 use super::wire::Wire;
 
-/// Longest that clients may stand still: a failover, a lease, a take-over, and a debug build.
-pub const STANDSTILL_MAX: Duration = Duration::from_secs(120);
-
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + STANDSTILL_MAX;
     while !is_so() {
@@ -32,7 +31,7 @@ pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Calls until an answer comes that is no "not now".
+/// Repeats a call until its answer is something other than "not now".
 pub async fn settled(client: &mut Client, method: &str, params: &Value) -> Answer {
     for _ in 0..400 {
         match client.call(method, params.clone()).await {
@@ -44,16 +43,16 @@ pub async fn settled(client: &mut Client, method: &str, params: &Value) -> Answe
     panic!("{method} {params}: never answered");
 }
 
-/// Calls until an answer comes that is no "not now", which must be a result.
+/// Repeats a call until its answer is something other than "not now"; that must be a result.
 pub async fn insist(client: &mut Client, method: &str, params: &Value) -> Value {
     settled(client, method, params).await.ok()
 }
 
-/// What keeps the register of a run.
+/// The store that keeps the register of a run.
 pub trait Keeper {
     fn url(&self) -> String;
 
-    /// Where nodes reach it by one address, so that wires may stand between.
+    /// The port at which nodes reach the store, if it has one address, so that wires can stand in between.
     fn port(&self) -> Option<u16> {
         None
     }
@@ -79,14 +78,14 @@ impl Keeper for RedisCluster {
 pub struct Setting<'a> {
     pub redis: &'a [&'a str],
     pub nodes: usize,
-    /// One node only, which has no secret.
+    /// One node only, without a secret.
     pub alone: bool,
-    /// Lines of `[store]`.
+    /// Lines of the section `[store]`.
     pub store: &'a str,
-    /// Is there a wire between each node and Redis (where one address is all of it), one to each node from the others, and one
-    /// from clients?
+    /// Is there a wire between each node and Redis (if Redis has one address), one to each node from the others, and one
+    /// from clients to each node?
     pub wired: bool,
-    /// What each node finds in its environment; none: nothing more than the test.
+    /// The extra environment of each node; if empty, nodes have the environment of the test.
     pub environments: Vec<Vec<(String, String)>>,
 }
 
@@ -103,7 +102,7 @@ impl Default for Setting<'_> {
     }
 }
 
-/// Nodes over what keeps their register. Dropped in this order.
+/// Nodes and their store. The fields are dropped in this order.
 pub struct Nodes<R = Redis> {
     pub cluster: Cluster,
     pub redis: R,
@@ -113,12 +112,12 @@ pub struct Nodes<R = Redis> {
 }
 
 impl Nodes {
-    /// So many. None where there is no `redis-server`.
+    /// Starts this many nodes. None if there is no `redis-server`.
     pub fn start(count: usize, settings: &[&str]) -> Option<Self> {
         Self::set(Setting { redis: settings, nodes: count, ..Setting::default() })
     }
 
-    /// As the setting says.
+    /// Starts Redis and nodes as the setting says.
     pub fn set(setting: Setting<'_>) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let redis = Redis::start(directory.path(), setting.redis)?;
@@ -127,7 +126,7 @@ impl Nodes {
 }
 
 impl<R: Keeper> Nodes<R> {
-    /// As the setting says, over what was started already.
+    /// Starts nodes as the setting says, over a store that runs already.
     pub fn over(directory: TempDir, redis: R, setting: Setting<'_>) -> Self {
         let file = configuration(directory.path(), setting.store).display().to_string();
         let (place, arguments) = (directory.path(), ["--config", &file]);
@@ -152,23 +151,23 @@ impl<R> Nodes<R> {
         Client::connect(self.cluster.address(node)).await.unwrap()
     }
 
-    /// What every node logged.
+    /// What all nodes logged.
     pub fn logs(&self) -> String {
         (0..self.cluster.count()).map(|node| format!("--- node {node}\n{}", self.cluster.log(node))).collect()
     }
 
-    /// A figure of all nodes together that run.
+    /// The sum of a metric over all nodes that run.
     pub fn figure(&self, name: &str) -> f64 {
         let of = |node| self.cluster.figure(node, name);
         (0..self.cluster.count()).filter(|node| self.cluster.runs(*node)).map(of).sum()
     }
 
-    /// A figure of all nodes together, those included that were ended meanwhile.
+    /// The sum of a metric over all nodes, including processes that were ended.
     pub fn total(&self, name: &str) -> f64 {
         self.figure(name) + self.cluster.figure_of_ended(name)
     }
 
-    /// Batches that Redis had lost and was given back.
+    /// The number of batches that Redis had lost and was given back.
     pub fn healed(&self) -> f64 {
         self.total("allod_store_healed_batches_total")
     }
@@ -178,7 +177,7 @@ impl<R> Nodes<R> {
         &self.to_clients[node]
     }
 
-    /// From now on a node reaches this Redis; connections that stand are cut.
+    /// Makes a node reach this Redis from now on; its present connections are cut.
     pub fn lead(&self, node: usize, redis: &Redis) {
         let wire = self.to_redis(node);
         wire.lead_to(([127, 0, 0, 1], redis.port()).into());
@@ -196,14 +195,14 @@ impl<R> Nodes<R> {
     }
 }
 
-/// A file of settings of the store.
+/// Writes a configuration file with these settings of the store.
 pub fn configuration(directory: &Path, store: &str) -> PathBuf {
     let file = directory.join("node.toml");
     std::fs::write(&file, format!("[store]\n{store}\n")).unwrap();
     file
 }
 
-/// Clients at work.
+/// Nodes, and clients at work.
 pub struct Run<R = Redis> {
     pub load: Arc<Load>,
     clients: Vec<JoinHandle<()>>,
@@ -212,7 +211,7 @@ pub struct Run<R = Redis> {
 }
 
 impl Run {
-    /// Four clients of nodes set up so, that get on. None where there is no `redis-server`.
+    /// Starts nodes with this setting and four clients, and waits until they make progress. None if there is no `redis-server`.
     pub async fn of(setting: Setting<'_>) -> Option<Self> {
         let seed = seed();
         let run = Self::begin(Nodes::set(setting)?, 4, seed).await;
@@ -222,7 +221,7 @@ impl Run {
 }
 
 impl<R> Run<R> {
-    /// Four clients of nodes over this, set up so, that get on.
+    /// Starts nodes with this setting over this store, and four clients, and waits until they make progress.
     pub async fn over(redis: R, setting: Setting<'_>, seed: u64) -> Self
     where
         R: Keeper,
@@ -232,7 +231,7 @@ impl<R> Run<R> {
         run
     }
 
-    /// So many clients of all of these nodes, in small networks that the last node was asked for.
+    /// Starts this many clients of all of these nodes, in small networks that were created through the last node.
     pub async fn begin(nodes: Nodes<R>, clients: usize, seed: u64) -> Self {
         let mut addresses = nodes.cluster.addresses();
         let networks = make_networks(&mut nodes.client(addresses.len() - 1).await, 4).await;
@@ -244,14 +243,14 @@ impl<R> Run<R> {
         Self { load, clients, nodes, seed }
     }
 
-    /// Waits until so many more grants were acknowledged.
+    /// Waits until this many more grants were acknowledged.
     pub async fn gets_on(&self, grants: u64, why: &str) {
         if !self.load.more(grants, STANDSTILL_MAX).await {
             panic!("ALLOD_SEED={}: nobody gets on: {why}\n{}", self.seed, self.nodes.logs());
         }
     }
 
-    /// Does something by which a node is reached elsewhere from then on.
+    /// Does something that gives a node another address, and tells the clients.
     fn reaches(&mut self, node: usize, does: impl FnOnce(&mut Cluster) -> SocketAddr) {
         let address = does(&mut self.nodes.cluster);
         match self.nodes.to_clients.get(node) {
@@ -275,12 +274,21 @@ impl<R> Run<R> {
         self.reaches(node, |cluster| cluster.restart(node));
     }
 
-    /// Of everything that was asked, what was certainly refused so far.
+    /// New grants that were asked for after this instant of the record.
+    pub fn granted_since(&self, since_ns: u64) -> Vec<Call> {
+        let is_new = |call: &Call| {
+            let is_granted = matches!(call.told, Told::Held { created: true, .. });
+            call.sent_ns > since_ns && call.asked == Asked::Grant && is_granted
+        };
+        self.load.record.all().into_iter().filter(is_new).collect()
+    }
+
+    /// How many answers so far said that nothing can be done at the moment.
     pub fn refusals(&self) -> u64 {
         self.load.put_off.load(Ordering::Relaxed)
     }
 
-    /// Ends the clients, asks once more for all that is held for certain and for pairs, and judges what they were told.
+    /// Ends the clients, asks once more for everything that is certainly held and for pairs, and judges all answers.
     pub async fn end(mut self) -> Verdict {
         self.stop().await;
         let asked = self.load.ask_again(&check(&self.load.record.all())).await;
@@ -289,13 +297,13 @@ impl<R> Run<R> {
         self.judge()
     }
 
-    /// Ends the clients, and judges what they were told where nobody can be asked any more.
+    /// Ends the clients and judges their answers, when no node can be asked any more.
     pub async fn end_in_silence(mut self) -> Verdict {
         self.stop().await;
         self.judge()
     }
 
-    /// Ends the clients; what they were told breaks the promise, or not.
+    /// Ends the clients and checks their answers, whether or not these keep the promise.
     pub async fn unjudged(mut self) -> Verdict {
         self.stop().await;
         check(&self.load.record.all())

@@ -1,4 +1,4 @@
-//! What `deploy/README.md` says to type where Redis went back, typed as it stands.
+//! Runs the commands that `deploy/README.md` gives for a Redis that went back, as they stand.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use super::run::{Nodes, Setting, eventually, insist};
 
 const PAGE: &str = include_str!("../../deploy/README.md");
 
-/// The lines that begin at `from`, up to the end of their block, as a shell reads them; of this server.
+/// The commands of the first console block after `from`, as a shell reads them, for this server.
 fn commands(from: &str, redis: &Redis) -> String {
     let (_, rest) = PAGE.split_once(from).unwrap_or_else(|| panic!("the page says nothing of {from}"));
     let (_, block) = rest.split_once("```console\n").unwrap();
@@ -19,14 +19,14 @@ fn commands(from: &str, redis: &Redis) -> String {
 }
 
 fn typed(redis: &Redis) -> Vec<String> {
-    let script = commands("**The store is lost", redis);
+    let script = commands("### The store is lost", redis);
     let output = Command::new("bash").args(["-c", &script]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{script}: {printed}");
     printed.lines().map(str::to_owned).collect()
 }
 
-/// The log names one shard, and shard 0 stands at the same batch everywhere.
+/// The log names one shard, and it is not shard 0, which stands at the same batch everywhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_data_that_is_furthest_ahead_is_found_by_what_the_page_says_to_type() {
     let directory = tempfile::tempdir().unwrap();

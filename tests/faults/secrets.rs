@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::nodes::Cluster;
+use super::nodes::{Cluster, OTHER_SECRET};
 use super::redis::{Redis, send_signal};
 use super::run::{Nodes, insist};
 use super::server::http_get;
 
-/// It would take the register over, and the others could not ask it.
+/// Such a node would take the register over, and the others could not forward requests to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register() {
     let Some(mut nodes) = Nodes::start(2, &[]) else { return };
@@ -17,7 +17,7 @@ async fn a_node_without_the_secret_is_refused_beside_others_and_never_takes_thei
     assert!(said.contains("node `node-") && said.contains("node `bare` has none"), "{said}");
     assert!(said.contains("--cluster-secret-file FILE"), "{said}");
     nodes.cluster.kill(owner);
-    // While nobody owns it: the other one is there.
+    // Also while nobody owns the register, because the other node is there.
     let late = nodes.cluster.begin_without_secret("late").ready_or_ended().err().unwrap();
     assert_eq!(late.0, "code 1", "{}", late.1);
     assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
@@ -25,7 +25,7 @@ async fn a_node_without_the_secret_is_refused_beside_others_and_never_takes_thei
     insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/29"}]})).await;
 }
 
-/// Nobody could ask it, at every failover anew.
+/// At every failover to such a node, no other node could forward requests to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_with_another_secret_is_refused_beside_others_and_never_takes_their_register() {
     let Some(mut nodes) = Nodes::start(2, &[]) else { return };
@@ -33,20 +33,23 @@ async fn a_node_with_another_secret_is_refused_beside_others_and_never_takes_the
     let refused = |name: &str, cluster: &Cluster| {
         let (reason, said) = cluster.begin_with_another_secret(name).ready_or_ended().err().unwrap();
         assert_eq!(reason, "code 1", "{said}");
-        let names = format!("has another cluster secret than node `{name}`");
+        let names = format!("has a different cluster secret than node `{name}`");
         assert!(said.contains(&names) && said.contains("--cluster-secret-file FILE"), "{said}");
-        assert!(!said.contains("see that Redis and the other nodes run"), "{said}");
+        assert!(
+            !said.contains("make sure that Redis and the other nodes run") && !said.contains(OTHER_SECRET),
+            "{said}"
+        );
     };
     refused("typo", &nodes.cluster);
     nodes.cluster.kill(owner);
-    // While nobody owns it: the other one is there.
+    // Also while nobody owns the register, because the other node is there.
     refused("late", &nodes.cluster);
     assert_eq!(nodes.cluster.owner_but(Some(owner)).await, 1 - owner);
     let mut client = nodes.client(1 - owner).await;
     insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/29"}]})).await;
 }
 
-/// It is alone; then whoever comes is told which of them has no secret.
+/// The node is alone; a node that comes later is told which of the two has no secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_secret_serves_alone_and_the_next_one_is_told_who_has_none() {
     let directory = tempfile::tempdir().unwrap();
@@ -55,7 +58,7 @@ async fn a_node_without_a_secret_serves_alone_and_the_next_one_is_told_who_has_n
     let alone = cluster.begin_without_secret("alone").ready();
     let is_ready = || http_get(alone.http, "/readyz").starts_with("HTTP/1.1 200");
     assert!(is_ready());
-    // One after the other: a node that has none is told of any that is there.
+    // The two start one after the other, because a node without a secret is told of any other node.
     for (has_secret, says) in [
         (false, "node `alone` owns this register, and neither it nor node `other` has a secret"),
         (true, "node `alone` owns this register and has no secret, and node `other` has one"),
@@ -67,11 +70,11 @@ async fn a_node_without_a_secret_serves_alone_and_the_next_one_is_told_who_has_n
     }
     assert!(is_ready());
     alone.kill();
-    // Its lease is waited for.
+    // The next node waits for the lease of the first.
     drop(cluster.begin_as("other", "other", 0).ready());
 }
 
-/// While it stood still a cluster began: it does not wait for its turn there.
+/// A cluster began while the node stood still; the node cannot take part, so it does not wait for its turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_a_secret_that_was_replaced_ends_and_says_by_whom() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,30 +9,30 @@ use tempfile::TempDir;
 use super::redis::{Redis, process};
 use super::run::{Keeper, Run, STANDSTILL_MAX};
 
-/// Silence after which sentinels take a server for gone.
+/// The silence after which sentinels consider a server gone.
 const DOWN_AFTER_MS: u32 = 800;
 
 /// Redis with one replica, watched by three sentinels.
 pub struct Watched {
-    /// The first one is the primary at the start.
+    /// The first server is the primary at the start.
     pub servers: [Redis; 2],
     sentinels: Vec<(Child, u16)>,
-    /// What gives each of them its certificate, if they are reached over TLS.
+    /// The settings with the certificate, if all are reached over TLS.
     tls: Vec<String>,
     pub directory: TempDir,
 }
 
 impl Watched {
-    /// None where there is no `redis-server`, which is told as a skip.
+    /// None if there is no `redis-server`; the test is then reported as skipped.
     pub fn start() -> Option<Self> {
         Self::start_with(&[])
     }
 
-    /// All with these settings, which are those of TLS.
+    /// Starts all of them with these settings, which are those of TLS.
     pub fn start_with(tls: &[String]) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        // With files: sentinels may turn back to a server that was just started again, and one that came back empty would
-        // empty the other (and stop every node, as it must).
+        // The servers have files: sentinels may turn back to a server that has just restarted, and one that came back empty
+        // would empty the other one (and stop every node, as it must).
         let settings = ["--repl-diskless-sync-delay", "0", "--repl-timeout", "5", "--appendonly", "yes"];
         let settings: Vec<&str> = settings.into_iter().chain(tls.iter().map(String::as_str)).collect();
         let place = |name: &str| {
@@ -66,13 +66,12 @@ impl Watched {
         });
     }
 
-    /// Ends the sentinels, and begins others in their places that know nothing but the primary, and how many failovers there
-    /// were.
+    /// Replaces the sentinels by new ones, which know only the primary and how many failovers there were.
     pub fn made_anew(&mut self, primary: usize, epoch: u64) {
         self.made_anew_at(self.servers[primary].port(), epoch);
     }
 
-    /// The same, with the primary at this port.
+    /// Like [`Watched::made_anew`], with the primary at this port.
     pub fn made_anew_at(&mut self, primary: u16, epoch: u64) {
         self.end_sentinels();
         for (number, (child, port)) in self.sentinels.iter_mut().enumerate() {
@@ -82,12 +81,12 @@ impl Watched {
         self.sentinels_know();
     }
 
-    /// Nobody is taken for gone any more, however long a busy machine takes to start a server again.
+    /// From now on sentinels consider no server gone, however long a busy machine takes to restart one.
     pub fn miss_nobody(&self) {
         self.miss_after_ms(600_000);
     }
 
-    /// Whoever is silent is taken for gone as at the start.
+    /// Sentinels consider a silent server gone as quickly as at the start.
     pub fn miss_again(&self) {
         self.miss_after_ms(DOWN_AFTER_MS);
     }
@@ -100,20 +99,20 @@ impl Watched {
         }
     }
 
-    /// Where the sentinels are.
+    /// The ports of the sentinels.
     pub fn sentinel_ports(&self) -> Vec<u16> {
         self.sentinels.iter().map(|(_, port)| *port).collect()
     }
 
     pub fn end_sentinels(&mut self) {
         for (child, _) in &mut self.sentinels {
-            // Both fail only where it has ended already.
+            // Both calls fail only if the process has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// What the sentinel at a port answers.
+    /// The answer of the sentinel at a port.
     fn text_at(&self, port: u16, words: &[&str]) -> String {
         let url = if self.tls.is_empty() {
             format!("redis://127.0.0.1:{port}/")
@@ -141,19 +140,19 @@ impl Watched {
         }
     }
 
-    /// What each says of itself.
+    /// What the servers and the sentinels report about themselves.
     fn state(&self) -> String {
         let servers = self.servers.iter().map(|redis| redis.text(&["INFO", "replication"]));
         let sentinels = self.sentinels.iter().map(|(_, port)| self.text_at(*port, &["INFO", "sentinel"]));
         servers.chain(sentinels).collect::<Vec<_>>().join("\n")
     }
 
-    /// Do all sentinels name this one, and is it one?
+    /// Do all sentinels name this server as the primary, and is it one?
     pub fn is_primary(&self, which: usize) -> bool {
         self.is_primary_at(which, self.servers[which].port())
     }
 
-    /// The same of one that is known by this port.
+    /// Like [`Watched::is_primary`], for a server that is known by this port.
     pub fn is_primary_at(&self, which: usize, port: u16) -> bool {
         let port = port.to_string();
         let named = |sentinel: u16| self.text_at(sentinel, &["SENTINEL", "get-master-addr-by-name", "register"]);
@@ -165,7 +164,8 @@ impl Watched {
         self.wait("a failover", |it| it.is_primary(which));
     }
 
-    /// Waits until one is the primary and the other one follows it: sentinels may have turned back meanwhile. Which it is.
+    /// Waits until one server is the primary and the other follows it, because sentinels may have turned back. Returns the
+    /// primary.
     pub fn settled(&self) -> usize {
         let follows = |it: &Self, which: usize| it.servers[which].text(&["INFO", "replication"]).contains("status:up");
         let primary = |it: &Self| (0..2).find(|&which| it.is_primary(which) && follows(it, 1 - which));
@@ -183,8 +183,8 @@ impl Keeper for Watched {
 }
 
 impl Run<Watched> {
-    /// The replica hears nothing more; clients are told that they hold what only the primary has. Then it takes over. Which
-    /// one was the primary, and has ended.
+    /// Loses writes: the replica hears nothing more, clients are told that they hold what only the primary has, and then the
+    /// replica takes over. Returns the former primary, which has ended.
     pub async fn lose(&mut self) -> usize {
         let primary = self.nodes.redis.settled();
         self.nodes.redis.servers[1 - primary].signal("-STOP");

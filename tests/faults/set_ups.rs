@@ -1,4 +1,4 @@
-//! Sentinels, a Redis cluster, a primary with a replica: what happens to nodes over them, and what they lose themselves.
+//! Sentinels, a Redis cluster, a primary with a replica: faults of the nodes over them, and losses of their own.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::seed::seed;
 use super::sentinels::Watched;
 use super::wire::{Way, Wire};
 
-/// The owner is killed, and the next one sleeps past its lease.
+/// The owner is killed, and the next owner sleeps past its lease.
 async fn owners_fall<R: Keeper>(keeper: R, seed: u64) {
     let mut run = Run::over(keeper, Setting::default(), seed).await;
     let owner = run.nodes.cluster.owner_but(None).await;
@@ -59,7 +59,7 @@ async fn what_a_failover_of_a_redis_cluster_lost_is_given_back_by_the_node_that_
     run.end().await;
 }
 
-/// The other two primaries have nothing of the register: what its owner has in memory is all that there is.
+/// The other two primaries have nothing of the register, so the only copy is in the owner's memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_primary_of_a_redis_cluster_that_was_emptied_is_given_back_the_register() {
     let seed = seed();
@@ -86,9 +86,9 @@ async fn while_a_replica_that_is_waited_for_hears_nothing_nothing_is_acknowledge
     let follows = ["--replicaof", "127.0.0.1", &wire.address.port().to_string()];
     let replica = start("replica", &follows).unwrap();
     let run = Run::over(primary, Setting { store: "redis_replicas = 1", ..Setting::default() }, seed).await;
-    // To the replica, from the replica, both.
+    // The traffic to the replica is held, then that from it, then both.
     for way in [Way::Back, Way::There, Way::Both] {
-        // Read first: once it holds one piece nothing more may come.
+        // Read both counts before the hold: once the wire holds one piece, no more may come.
         let (refused, held) = (run.refusals(), wire.held());
         wire.hold(way);
         eventually("changes are put off", || run.refusals() > refused && wire.held() > held).await;

@@ -1,4 +1,4 @@
-//! How a node ends as its supervisor sees it: the exit code of an orderly stop, whatever the node is in the midst of, and of a start
+//! How a node ends, as its supervisor sees it: the exit code of an orderly stop, whatever the node is doing, and of a start
 //! that waits in vain.
 
 use std::process::Command;
@@ -14,24 +14,24 @@ use super::run::{Nodes, Setting, eventually};
 use super::server::{Starting, allod};
 use super::wire::Way;
 
-/// For how long a start waits for others before it gives up, and how much longer a busy machine may take over it.
+/// How long a start waits for others before it gives up, and how long that may take on a busy machine.
 const WAITS: Duration = Duration::from_secs(15);
 const AT_MOST: Duration = Duration::from_secs(60);
 
-/// Within this an orderly stop has ended, whatever does not answer.
+/// An orderly stop ends within this time, whatever does not answer.
 const STOPS_WITHIN: Duration = Duration::from_secs(25);
 
 const WANTS_REPLICA: &str = "redis_replicas = 1";
-/// What a node logs that cannot begin without it. The process before it may have, too.
-const LACKS: &str = "too few replicas answer";
+/// What a node logs while it cannot begin for want of a replica. An earlier process of the node may have logged it too.
+pub const LACKS: &str = "too few replicas answer";
 
-/// A node over a primary with its replica, as far as there is a `redis-server`.
+/// A node over a primary with a replica; none if there is no `redis-server`.
 fn replicated() -> Option<(Nodes, Redis)> {
     let directory = tempfile::tempdir().unwrap();
     let primary = Redis::replicating(directory.path(), "primary", None)?;
     let replica = Redis::replicating(directory.path(), "replica", Some(primary.port())).unwrap();
     let end = Instant::now() + AT_MOST;
-    while !replica.text(&["INFO", "replication"]).contains("master_link_status:up") {
+    while !replica.follows() {
         assert!(Instant::now() < end, "the replica never follows");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -39,7 +39,7 @@ fn replicated() -> Option<(Nodes, Redis)> {
     Some((Nodes::over(directory, primary, setting), replica))
 }
 
-/// The node ends, its replica stands still, and the next process of it waits for that.
+/// Ends the node, stops its replica, and starts the node again, which then waits for the replica.
 async fn waiting_for_its_replica(nodes: &mut Nodes, replica: &Redis) -> Starting {
     nodes.cluster.stop(0);
     replica.signal("-STOP");
@@ -49,7 +49,7 @@ async fn waiting_for_its_replica(nodes: &mut Nodes, replica: &Redis) -> Starting
     starting
 }
 
-/// Nobody owns any shard: the next owner waits for nothing.
+/// Nobody owns any shard, so the next owner need not wait.
 fn no_lease_is_left(redis: &Redis) -> bool {
     (0..SHARDS_OF_NEW).all(|shard| redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "lease"]) == "0")
 }
@@ -80,13 +80,13 @@ async fn a_start_that_waits_for_a_replica_in_vain_ends_with_75_after_a_while_and
     let Err((reason, log)) = ended else { panic!("it is ready") };
     let took = begun.elapsed();
     assert!(reason == "code 75" && log.contains("1 replicas wanted, 0 answer"), "{reason}: {log}");
-    assert!(log.contains("\nhint: see that Redis and the other nodes run"), "{log}");
+    assert!(log.contains("\nhint: make sure that Redis and the other nodes run"), "{log}");
     assert!((WAITS..AT_MOST).contains(&took), "{took:?}");
     assert!(!is_named(&nodes.redis, "node-0"), "the next start waits until nobody remembers its name");
 }
 
-/// In a container it is the first process, which hears no signal that it does not listen for; and its supervisor takes a code for
-/// what it says.
+/// In a container the node is the first process, which gets no signal that it does not handle; and its supervisor acts on
+/// the exit code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_is_told_to_stop_while_it_waits_ends_well_and_leaves_neither_lease_nor_name() {
     let Some((mut nodes, replica)) = replicated() else { return };
@@ -100,7 +100,8 @@ async fn a_start_that_is_told_to_stop_while_it_waits_ends_well_and_leaves_neithe
     assert!(!is_named(&nodes.redis, "node-0"), "{log}");
 }
 
-/// It serves nobody and waits for its store: what it was asked is answered, and what it would tell Redis waits no longer than a lease.
+/// The node serves nobody and waits for its store. Requests are answered, and what it would tell Redis waits no longer than
+/// a lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_told_to_stop_while_redis_is_away_ends_well() {
     let Some(mut nodes) = Nodes::start(2, &[]) else { return };
@@ -118,7 +119,8 @@ async fn a_node_that_is_told_to_stop_while_redis_is_away_ends_well() {
     nodes.cluster.serves_still(owner);
 }
 
-/// Its successor never gets ready, so the drain is under way when the stop comes: it is told, and nobody waits for a lease.
+/// The successor never gets ready, so the drain is under way when the stop comes. Its client gets an answer, and no lease is
+/// left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_told_to_stop_while_it_is_drained_ends_well_and_leaves_no_lease() {
     let Some(mut nodes) = Nodes::set(Setting { redis: &[], wired: true, ..Setting::default() }) else { return };
@@ -147,7 +149,7 @@ async fn a_node_that_is_told_to_stop_while_it_follows_or_owns_ends_well_and_leav
     assert!(no_lease_is_left(&nodes.redis));
 }
 
-/// Nobody gives it by himself: a supervisor that started it again would do so for ever.
+/// The right does not appear by itself: a supervisor that restarted the node would do so for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_whose_user_of_redis_lacks_a_right_ends_with_1_and_says_which() {
     let directory = tempfile::tempdir().unwrap();
@@ -162,7 +164,7 @@ async fn a_start_whose_user_of_redis_lacks_a_right_ends_with_1_and_says_which() 
     }
 }
 
-/// It slept while an operator moved the register away, and wakes as who owned it, or was to own it next.
+/// The nodes slept while an operator moved the register away. One wakes as its owner, the other as the next in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_slept_while_the_register_was_moved_ends_and_says_where_it_went() {
     let Some(nodes) = Nodes::start(2, &[]) else { return };

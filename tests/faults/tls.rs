@@ -1,14 +1,15 @@
-//! Redis over TLS alone: one server, sentinels, a cluster; and whoever is not trusted, or does not trust, is refused with what to
-//! do about it.
+//! Redis over TLS only: one server, sentinels, a cluster. A server or a client that is not trusted is refused, and the
+//! message says what to do about it.
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::authority::{Authority, Signed};
+use super::clock::Clock;
 use super::clustered::RedisCluster;
 use super::redis::{Redis, process};
 use super::run::{Nodes, Run, Setting, configuration, eventually, insist};
@@ -16,7 +17,7 @@ use super::seed::seed;
 use super::sentinels::Watched;
 use super::server::{Starting, allod};
 
-/// Who signs for the Redis of a test, and what that shows at 127.0.0.1.
+/// The authority of a test, and the certificate of its Redis at 127.0.0.1.
 struct Trust {
     directory: TempDir,
     ca: Authority,
@@ -31,7 +32,7 @@ impl Trust {
         Self { directory, ca, redis }
     }
 
-    /// Lines of `[store]` of a node that trusts this authority, and these.
+    /// Lines of the section `[store]` of a node that trusts this authority, and these lines.
     fn store(&self, lines: &str) -> String {
         format!("redis_ca = {:?}\n{lines}", self.ca.own.certificate)
     }
@@ -40,7 +41,7 @@ impl Trust {
         self.ca.settings(&self.redis, auth_clients)
     }
 
-    /// A Redis that shows this.
+    /// Starts a Redis that shows this certificate.
     fn start(&self, name: &str, shown: &Signed, auth_clients: &str) -> Option<Redis> {
         let place = self.directory.path().join(name);
         std::fs::create_dir(&place).unwrap();
@@ -48,7 +49,7 @@ impl Trust {
         Redis::start(&place, &borrowed(&settings))
     }
 
-    /// A node on this Redis, with these lines of `[store]`.
+    /// Starts a node on this Redis, with these lines of the section `[store]`.
     fn node(&self, url: &str, store: &str, environment: &[(&str, &Path)]) -> Starting {
         let place = tempfile::tempdir_in(self.directory.path()).unwrap().keep();
         let (file, data) = (configuration(&place, store), place.join("data"));
@@ -57,7 +58,7 @@ impl Trust {
         Starting::with_environment(&data, &arguments, environment.collect())
     }
 
-    /// The node does not start: with this code, and all of this said.
+    /// Checks that the node does not start, ends with this code, and says all of this.
     #[track_caller]
     fn refused(&self, url: &str, store: &str, code: i32, said: &[&str]) {
         let (ended, log) = self.node(url, store, &[]).ends();
@@ -91,7 +92,7 @@ async fn over_tls_a_node_grants_and_knows_it_again_when_it_was_killed() {
     assert_eq!((&granted["created"], &again["created"]), (&json!(true), &json!(false)), "{granted} {again}");
     assert!(nodes.cluster.log(0).contains("tls=true"), "{}", nodes.logs());
 
-    // Whoever looks at all of it sees that it is so, too.
+    // `doctor` reports it too.
     let file = configuration(nodes.directory.path(), &store).display().to_string();
     let place = nodes.directory.path().join("looks").display().to_string();
     let asked = ["doctor", "--redis", &url, "--config", &file, "--data", &place, "--format", "json"];
@@ -119,7 +120,7 @@ fn a_server_that_is_not_trusted_is_refused_with_what_to_do() {
     let Some(nameless) = trust.start("nameless", &nameless, "no") else { return };
     trust.refused(&nameless.url(), &trust.store(""), 1, &["a common name does not count"]);
 
-    // Whom the system trusts counts where nobody is named.
+    // Without `store.redis_ca` the authorities that the system trusts count.
     let (code, log) = trust.node(&redis.url(), "", &[("SSL_CERT_FILE", &other.own.certificate)]).ends();
     assert_eq!(code, Some(1), "{log}");
     assert!(
@@ -136,7 +137,7 @@ fn a_port_that_speaks_tls_or_does_not_is_told_where_the_url_says_otherwise() {
     let place = trust.directory.path().join("plain");
     std::fs::create_dir(&place).unwrap();
     let Some(plain) = Redis::start(&place, &[]) else { return };
-    // It may be set right while it is tried again.
+    // The code asks for another try, because an operator may correct this meanwhile.
     let told = ["hung up before it answered", "where it wants TLS the URL begins with `rediss`"];
     trust.refused(&secured.url().replace("rediss", "redis"), "", 75, &told);
     let told = ["speaks no TLS; name its TLS port (`tls-port`), or begin the URL with `redis`"];
@@ -157,7 +158,7 @@ fn a_certificate_that_redis_wants_of_its_clients_is_shown_and_missed() {
     };
     let right = trust.ca.signs("client", &["client.example"]);
     trust.node(&redis.url(), &shows(&right), &[]).ready().stop();
-    // Who they are in Redis is said by the URL, as without TLS.
+    // The user in Redis comes from the URL, as without TLS.
     redis.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
     let named = |password: &str| redis.url().replace("rediss://", &format!("rediss://allod:{password}@"));
     trust.node(&named("secret"), &shows(&right), &[]).ready().stop();
@@ -177,7 +178,7 @@ fn a_certificate_that_redis_wants_of_its_clients_is_shown_and_missed() {
     trust.refused(&redis.url(), &shows(&mixed), 1, &["`store.redis_key` is ", "which does not fit"]);
 }
 
-/// What ends soon is told; what was exchanged is used, also where it is no good.
+/// A certificate that ends soon is reported; an exchanged one is used, even if it is no good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_is_exchanged_on_disk_is_shown_at_the_next_connection() {
     let trust = Trust::new();
@@ -207,7 +208,7 @@ async fn a_certificate_that_is_exchanged_on_disk_is_shown_at_the_next_connection
     let looked = nodes.cluster.allod(0, &asked);
     assert!(looked.contains(&told) && looked.contains("`store.redis_certificate` expires at "), "{looked}");
 
-    // Of 2099 and 2100, the first of January, since 1970.
+    // The values of the figure: 1 January of 2099 and of 2100, in seconds since 1970.
     let figure = |nodes: &Nodes<Redis>| {
         let name = "allod_store_certificate_expires_timestamp_seconds{setting=\"store.redis_certificate\"}";
         nodes.cluster.figure(0, name)
@@ -223,17 +224,21 @@ async fn a_certificate_that_is_exchanged_on_disk_is_shown_at_the_next_connection
     insist(&mut nodes.client(0).await, "network.create", &asked).await;
 }
 
-/// A session that were resumed would show none: whatever is in the certificate is looked at with each connection.
+/// A resumed session would show no certificate; the certificate must be checked with each connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_expires_while_a_node_runs_is_refused_at_the_next_connection() {
     let trust = Trust::new();
-    let lasts = Duration::from_secs(12);
-    let (shown, end) = (trust.ca.signs_for("short", &["127.0.0.1"], lasts), Instant::now() + lasts);
+    let lasts = Duration::from_secs(3_600);
+    let shown = trust.ca.signs_for("short", &["127.0.0.1"], lasts);
     let Some(redis) = trust.start("short", &shown, "no") else { return };
+    let Some(clock) = Clock::new(trust.directory.path(), "node") else { return };
     let store = trust.store("");
-    let setting = Setting { nodes: 1, store: &store, ..Setting::default() };
+    let environments = vec![clock.environment()];
+    let setting = Setting { nodes: 1, store: &store, environments, ..Setting::default() };
     let nodes = Nodes::over(tempfile::tempdir().unwrap(), redis, setting);
-    tokio::time::sleep_until((end + Duration::from_secs(2)).into()).await;
+    clock.jump(2 * 3_600);
+    // The node looks at its connections several times meanwhile.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(nodes.cluster.is_ready(0), "connections that stand go on: {}", nodes.logs());
     nodes.redis.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
     eventually("it is refused", || nodes.cluster.log(0).contains(" has expired at ")).await;
@@ -254,7 +259,7 @@ fn check_config_refuses_files_that_are_no_certificates() {
     let (is_right, said) = check(&format!("{secured}\nredis_ca = {:?}", trust.redis.key));
     assert!(!is_right && said.contains("`store.redis_ca` is ") && said.contains("which has no certificate"), "{said}");
     let (is_right, said) = check(&format!("{secured}\nredis_key = {:?}", trust.redis.key));
-    assert!(!is_right && said.contains("`store.redis_certificate` is not set; allowed is both"), "{said}");
+    assert!(!is_right && said.contains("`store.redis_certificate` is not set; set both"), "{said}");
 }
 
 #[test]
@@ -274,11 +279,11 @@ fn a_register_is_moved_to_a_redis_over_tls() {
     let other = Authority::new(trust.directory.path(), "other").own.certificate.display().to_string();
     let (is_moved, said) = moves(&["--redis-ca", &other]);
     assert!(!is_moved && said.contains("is signed by nobody in"), "{said}");
-    // Whom the system trusts; the flag is one of this command, and no setting.
+    // Without the flag the system's authorities count. The message names the flag of this command, and no setting.
     let (is_moved, said) = moves(&[]);
     assert!(!is_moved && said.contains("name the file of who signed it by `--redis-ca`"), "{said}");
     assert!(
-        said.contains("hint: see that the new place can be reached") && !said.contains("empty directory"),
+        said.contains("hint: make sure that the new place can be reached") && !said.contains("empty directory"),
         "{said}"
     );
     let (is_moved, said) = moves(&["--redis-ca", &ca]);
@@ -293,7 +298,7 @@ fn a_register_is_moved_to_a_redis_over_tls() {
     node.stop();
 }
 
-/// Sentinels, primary and replica each speak TLS alone: a node that asked one of them without would go on no more.
+/// Sentinels, primary and replica speak only TLS: a node that asked one of them without TLS could not go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tls_sentinels_are_asked_and_the_primary_that_they_name_after_a_failover_is_gone_to() {
     let trust = Trust::new();
@@ -324,7 +329,7 @@ async fn over_tls_the_servers_of_a_cluster_are_asked_and_whoever_has_the_slot_is
     run.end().await;
 }
 
-/// A sentinel that is not trusted names nobody.
+/// A sentinel that is not trusted cannot name a primary.
 #[test]
 fn sentinels_and_members_of_a_cluster_that_are_not_trusted_are_named() {
     let trust = Trust::new();
@@ -337,7 +342,7 @@ fn sentinels_and_members_of_a_cluster_that_are_not_trusted_are_named() {
         format!("rediss+sentinel://127.0.0.1:{port},127.0.0.1:{away}/register"),
         format!("rediss+cluster://127.0.0.1:{away},127.0.0.1:{port}"),
     ] {
-        // Of those that are away nothing is known yet.
+        // Nothing is known yet about the server that is away.
         trust.refused(&url, &others, 75, &[&said]);
     }
     for url in [format!("rediss+sentinel://127.0.0.1:{port}/register"), format!("rediss+cluster://127.0.0.1:{port}")] {

@@ -1,5 +1,5 @@
-//! The owner and the primary of its register are cut off together from sentinels, replica and the other node. What that one
-//! side can tell is what the settings promise (deploy/README.md, *Two owners side by side*).
+//! The owner and the primary of its register are cut off together from sentinels, replica and the other node. What that side
+//! can still acknowledge is what the settings promise (deploy/README.md, *Two owners side by side*).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::wire::{Way, Wire};
 const PRIMARY: usize = 0;
 const REPLICA: usize = 1;
 
-/// Sentinels that are reached by wires and name wires.
+/// Sentinels that are reached through wires and that name wires.
 struct Between {
     keeper: Watched,
     servers: Vec<Wire>,
@@ -32,7 +32,7 @@ impl Between {
         Some(Self { keeper, servers, sentinels })
     }
 
-    /// Nothing goes between the primary and all but this owner, and between this owner and all but the primary.
+    /// Cuts the primary off from all nodes but this owner, and this owner off from everything but the primary.
     fn cut(nodes: &Nodes<Self>, ways: &Ways) {
         let Self { keeper, servers, .. } = &nodes.redis;
         servers[PRIMARY].hold(Way::Both);
@@ -42,7 +42,7 @@ impl Between {
     }
 
     fn heal(nodes: &Nodes<Self>, ways: &Ways) {
-        // However slow all of this is, nobody else is promoted.
+        // However slow all of this is, no other server is promoted.
         nodes.redis.keeper.miss_nobody();
         let wires = nodes.redis.servers.iter().chain(&nodes.cluster.to_node);
         wires.chain(&ways.servers).chain(&ways.sentinels).for_each(Wire::release);
@@ -60,7 +60,7 @@ impl Keeper for Between {
     }
 }
 
-/// By which the owner goes, and nobody else.
+/// The wires that only the owner uses.
 struct Ways {
     servers: Vec<Wire>,
     sentinels: Vec<Wire>,
@@ -71,7 +71,8 @@ impl Ways {
         let Between { servers, sentinels, .. } = &nodes.redis;
         let ways =
             Self { servers: nodes.cluster.apart(owner, servers), sentinels: nodes.cluster.apart(owner, sentinels) };
-        // Whatever asks once a second or more seldom has connected anew: behind the cut nobody would name the primary to it.
+        // By then everything that asks once a second or less often has connected again: after the cut no sentinel names the
+        // primary to it.
         tokio::time::sleep(Duration::from_secs(5)).await;
         ways
     }
@@ -90,7 +91,7 @@ async fn makes_lan(client: &mut Client) {
     insist(client, "network.create", &made).await;
 }
 
-/// A grant, the proof of one, and whatever may rest on what is in memory.
+/// A grant, the repeat of one, and other requests that might be answered from memory.
 fn asks(round: usize) -> Vec<(String, Value)> {
     let network = || json!({"network": "lan"});
     let calls = [
@@ -116,7 +117,7 @@ async fn with_a_replica_waited_for_an_owner_that_is_cut_off_with_its_primary_ack
     let ways = Ways::of(nodes, owner).await;
     run.gets_on(200, "by wires of its own").await;
     Between::cut(nodes, &ways);
-    // From here to the end of the cut, without a pause.
+    // From here to the end of the cut the client asks without a pause.
     let (over, mut is_over) = tokio::sync::oneshot::channel::<()>();
     let cut_off = tokio::spawn(async move {
         let mut refused = Vec::new();
@@ -139,7 +140,7 @@ async fn with_a_replica_waited_for_an_owner_that_is_cut_off_with_its_primary_ack
     run.gets_on(300, "at the other node").await;
     assert!(third.follows() && ways.sentinels.iter().any(|wire| wire.held() > 0), "{}", nodes.logs());
     over.send(()).unwrap();
-    // It refused what it could have done but for the replica.
+    // The node refused what it could have done with a replica.
     let refused = cut_off.await.unwrap();
     let why = |method: &str| {
         refused.iter().any(|said| said.starts_with(method) && said.contains("1 replicas wanted, 0 answer"))
@@ -154,16 +155,16 @@ async fn with_a_replica_waited_for_an_owner_that_is_cut_off_with_its_primary_ack
     run.end().await;
 }
 
-/// Grants of the side that is cut off, and how many of their addresses the other side gives, too.
+/// Grants of the side that is cut off, and how many of their addresses the other side grants, too.
 const LOST: usize = 20;
 const TAKEN: usize = 5;
 
-/// Both sides have granted: the owner what only its primary has, the other node some of the same addresses.
+/// Both sides have granted addresses: the owner some that only its primary knows of, the other node some of the same addresses.
 struct Apart {
     nodes: Nodes<Between>,
     owner: usize,
     ways: Ways,
-    /// By address, whom each side told that it is his.
+    /// By address: whom each side told that the address is his.
     lost: BTreeMap<String, String>,
     taken: BTreeMap<String, String>,
 }
@@ -175,7 +176,8 @@ impl Apart {
         let mut old = nodes.client(owner).await;
         makes_lan(&mut old).await;
         let ways = Ways::of(&nodes, owner).await;
-        // A change and a proof: so each of its connections is there before nobody names the primary any more.
+        // One change and one repeat, so that each of the owner's connections exists before no sentinel names the primary any
+        // more.
         for created in [true, false] {
             assert_eq!(insist(&mut old, "ip.allocate", &ask("known")).await["created"], created);
         }
@@ -196,7 +198,7 @@ impl Apart {
             let granted = insist(&mut new, "ip.allocate", &ask(&owner)).await;
             taken.insert(granted["address"].as_str().unwrap().to_owned(), owner);
         }
-        // Both at one time.
+        // Both nodes are owners at the same time.
         insist(&mut old, "ip.allocate", &ask("lost/0")).await;
         let owns = |node| nodes.cluster.figure(node, "allod_owner");
         assert_eq!([owns(0), owns(1)], [1.0; 2], "{}", nodes.logs());
@@ -205,7 +207,7 @@ impl Apart {
         Some(Self { nodes, owner, ways, lost, taken })
     }
 
-    /// The cut is over. What the owner told is not lost, and what was given twice is told.
+    /// The cut is over. What the owner acknowledged is not lost, and what was granted twice is reported.
     async fn comes_back(&self) {
         let Self { nodes, owner, lost, taken, .. } = self;
         let (owner, mut new) = (*owner, nodes.client(1 - owner).await);
@@ -232,7 +234,7 @@ impl Apart {
     }
 }
 
-/// Nothing tells it of the other one.
+/// Nothing told the owner about the other one before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_owner_acknowledged_that_was_cut_off_with_its_primary_comes_back_as_claims_and_conflicts() {
     let Some(apart) = Apart::begin().await else { return };
@@ -240,7 +242,7 @@ async fn what_an_owner_acknowledged_that_was_cut_off_with_its_primary_comes_back
     apart.comes_back().await;
 }
 
-/// Its primary has everything, and nobody goes on from that: what only its memory had is on its disk.
+/// The owner's primary has everything, but nobody goes on from it; what was only in the owner's memory is on its disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_owner_acknowledged_that_is_stopped_while_it_is_cut_off_with_its_primary_comes_back_when_it_is_started()
 {

@@ -1,5 +1,5 @@
-//! An upgrade between two programs of which the later one knows a format of records more (`store::codec::Format`): node by
-//! node under load, back, and again; from then on in the later format. `tests/run` builds the later one.
+//! An upgrade to a later program that knows one more record format (`store::codec::Format`): node by node under load, back,
+//! and again, and from then on in the later format. `tests/run` builds the later program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ use super::server::{Server, Starting, allod};
 const NODES: usize = 3;
 const RAISED: [(&str, &str); 1] = [("ALLOD_STORE__RECORD_FORMAT", "2")];
 
-/// The program after this one.
+/// The program that comes after this one.
 fn later() -> Option<PathBuf> {
     let built = allod();
     let later = built.parent()?.parent()?.join("next-format/allod");
@@ -29,7 +29,7 @@ fn later() -> Option<PathBuf> {
     Some(later)
 }
 
-/// In which format the records of each shard are written.
+/// The format in which the records of each shard are written.
 fn formats(run: &Run) -> Vec<String> {
     (0..SHARDS_OF_NEW)
         .map(|shard| run.nodes.redis.text(&["HGET", &format!("{{allod}}:{shard}:head"), "format"]))
@@ -43,7 +43,7 @@ async fn drain_owner(run: &Run) -> usize {
     owner
 }
 
-/// One node after the other is drained, and started again as this program; the owner comes last. What is seen in between.
+/// Drains one node after the other and starts it again as this program, the owner last. Calls `between` before each.
 async fn roll(run: &mut Run, to: &Path, environment: &[(&str, &str)], mut between: impl FnMut(&Run)) {
     run.nodes.cluster.starts(to, environment);
     let owner = run.nodes.cluster.owner_but(None).await;
@@ -72,13 +72,13 @@ async fn nodes_go_to_a_later_format_one_by_one_and_back_before_it_is_raised_and_
     assert_eq!(formats(&run), all("1"));
     roll(&mut run, &allod(), &[], |_| {}).await;
 
-    // There, to stay: not raised while one node is left that could not read it.
+    // There, to stay: the format is not raised while a node is left that could not read it.
     roll(&mut run, &later, &RAISED, |run| assert_eq!(formats(run), all("1"))).await;
     let drained = drain_owner(&run).await;
     run.gets_on(60, "in the later format").await;
     assert_eq!(formats(&run), all("2"));
 
-    // From here on the earlier program is refused, and harms nobody.
+    // From here on the earlier program is refused, which harms nobody.
     run.nodes.cluster.starts(&allod(), &[]);
     run.nodes.cluster.kill(drained);
     let words = run.nodes.cluster.fails(drained);
@@ -132,7 +132,7 @@ async fn files_go_to_a_later_program_and_back_until_the_format_is_raised() {
     }
     let words = serve(&allod(), &data, &[]).failed();
     let names_both = "has records in format 2, and this version of allod reads formats up to 1; start a newer one";
-    // A backup would lack what was granted since, and nothing is lost.
+    // The message must not suggest to restore a backup: that would lack later grants, and nothing is lost.
     let is_said_so =
         |words: &str| words.contains(names_both) && !words.contains("damaged") && !words.contains("restore");
     assert!(is_said_so(&words), "{words}");
@@ -141,7 +141,7 @@ async fn files_go_to_a_later_program_and_back_until_the_format_is_raised() {
     for arguments in [&["doctor", "--data", &shown, "--store", "embedded"][..], &["backup", &copy, "--data", &shown]] {
         let output = Command::new(allod()).args(arguments).output().unwrap();
         let words = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        // It is broken into lines.
+        // The output is broken into lines.
         let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(output.status.code() == Some(1) && is_said_so(&words), "{words}");
     }
@@ -150,7 +150,7 @@ async fn files_go_to_a_later_program_and_back_until_the_format_is_raised() {
     server.stop();
 }
 
-/// Whoever upgraded may still go back: nobody said that the format is to be raised.
+/// After an upgrade an operator may still go back, because nobody asked to raise the format.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_by_a_later_program_keeps_the_format_that_the_register_has() {
     let Some(later) = later() else { return };

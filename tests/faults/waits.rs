@@ -1,4 +1,4 @@
-//! Requests that wait for capacity while their client talks to another node than the owner, and over take-overs.
+//! Requests that wait for capacity, while their client talks to a node that is not the owner, and across take-overs.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,13 +12,13 @@ use super::client::{Answer, Client};
 use super::nodes::Cluster;
 use super::redis::Redis;
 
-/// Lines by hand: several requests may be under way, and the connection may be reset.
-struct Wire {
+/// A connection that is driven line by line: several requests may be under way, and the connection may be reset.
+struct Lines {
     stream: TcpStream,
     lines: BufReader<TcpStream>,
 }
 
-impl Wire {
+impl Lines {
     fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -36,7 +36,7 @@ impl Wire {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// Asks until it is answered otherwise than "not now".
+    /// Repeats a request until its answer is something other than "not now".
     fn insist(&mut self, method: &str, params: &Value) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -65,8 +65,8 @@ fn until_waits(cluster: &Cluster, owner: usize, network: &str, count: usize) {
     }
 }
 
-/// A network of one address, which is held by `a`; and another that has room.
-fn make_full(wire: &mut Wire) {
+/// Makes a network with one address, held by `a`, and another network that has room.
+fn make_full(wire: &mut Lines) {
     for (name, at) in [("one", 9), ("roomy", 8)] {
         let subnets = json!([{"cidr": format!("10.{at}.0.0/29"), "pools": [{"range": format!("10.{at}.0.2")}]}]);
         wire.insist("network.create", &json!({"name": name, "subnets": subnets}));
@@ -77,18 +77,18 @@ fn make_full(wire: &mut Wire) {
 /// Two nodes over a Redis.
 struct Two {
     cluster: Cluster,
-    /// Which one owns the register at the beginning.
+    /// The node that owns the register at the beginning.
     first: usize,
-    /// Where that one is, which is drained if one is.
+    /// The address of that node, which is the one that tests drain.
     drained: SocketAddr,
-    /// Where the other one is.
+    /// The address of the other node.
     stays: SocketAddr,
     _redis: Redis,
     _directory: tempfile::TempDir,
 }
 
 impl Two {
-    /// None where there is no `redis-server`.
+    /// None if there is no `redis-server`.
     async fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let redis = Redis::start(directory.path(), &[])?;
@@ -98,16 +98,16 @@ impl Two {
         Some(Self { cluster, first, drained, stays, _redis: redis, _directory: directory })
     }
 
-    /// A client of the owner, by which the networks were made.
-    fn full(&self) -> Wire {
-        let mut there = Wire::to(self.drained);
+    /// A client of the owner that has made the networks.
+    fn full(&self) -> Lines {
+        let mut there = Lines::to(self.drained);
         make_full(&mut there);
         there
     }
 }
 
-/// Each as `w` and its place.
-fn named<const COUNT: usize>(waiters: [Wire; COUNT]) -> Vec<(String, Wire)> {
+/// Names each waiter `w` and its position.
+fn named<const COUNT: usize>(waiters: [Lines; COUNT]) -> Vec<(String, Lines)> {
     waiters.into_iter().enumerate().map(|(at, wire)| (format!("w{at}"), wire)).collect()
 }
 
@@ -120,12 +120,12 @@ async fn a_client_of_another_node_waits_at_the_owner_hangs_up_there_and_holds_no
     let Some(two) = Two::start().await else { return };
     let (cluster, owner, entry) = (&two.cluster, two.first, two.stays);
     let mut there = two.full();
-    let (mut gone, mut waiter) = (Wire::to(entry), Wire::to(entry));
+    let (mut gone, mut waiter) = (Lines::to(entry), Lines::to(entry));
     gone.send(1, "ip.allocate", &waiting("gone"));
     until_waits(cluster, owner, "one", 1);
     waiter.send(1, "ip.allocate", &waiting("w"));
     until_waits(cluster, owner, "one", 2);
-    // What is sent behind it, for the same network and over all, is answered meanwhile; so is what waits for several.
+    // Later requests, for the same network and across all, are answered meanwhile, even behind a request for several networks.
     waiter.send(2, "ip.get", &json!({"network": "one", "address": "10.9.0.2"}));
     assert_eq!(waiter.answer()["id"], 2);
     waiter.send(3, "network.list", &json!({}));
@@ -148,10 +148,10 @@ async fn a_client_of_another_node_waits_at_the_owner_hangs_up_there_and_holds_no
     until_waits(cluster, owner, "one", 0);
 }
 
-/// A client that waits, once its node knows that it does: what is asked over all networks stands behind what is not
-/// known to wait.
-fn begin_to_wait(node: SocketAddr, method: &str, params: &Value) -> Wire {
-    let mut waiter = Wire::to(node);
+/// A client that waits, once its node knows that it does: a request across all networks is answered only after each earlier
+/// request is answered or known to wait.
+fn begin_to_wait(node: SocketAddr, method: &str, params: &Value) -> Lines {
+    let mut waiter = Lines::to(node);
     waiter.send(1, method, params);
     waiter.send(2, "network.list", &json!({}));
     let listed = waiter.answer();
@@ -159,7 +159,7 @@ fn begin_to_wait(node: SocketAddr, method: &str, params: &Value) -> Wire {
     waiter
 }
 
-/// First the owner is drained, and its clients keep their connections; then the next one is stopped.
+/// First the owner is drained, and its clients keep their connections; then the next owner is stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
     let Some(two) = Two::start().await else { return };
@@ -191,7 +191,7 @@ async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
     for _ in 0..2 {
         holder = hand_on(&mut there, ("one", &holder), &mut waiters).0;
     }
-    // The next owner stops. Those of its clients that wait are told; those of the node that stays wait on there.
+    // The next owner stops. Its own clients that wait are told; the clients of the node that stays wait on there.
     there.insist("cluster.drain", &json!({"drain": false}));
     cluster.signal(1 - first, "-TERM");
     let (mut left, stopped): (Vec<_>, Vec<_>) =
@@ -207,7 +207,7 @@ async fn who_waits_waits_on_at_the_next_owner_for_the_time_that_is_left() {
     }
 }
 
-/// What still stood before its network when the register was given away waits like what waited already.
+/// A request that had not reached its network when the register was given away waits like those that waited already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_begins_to_wait_while_the_register_is_given_away_waits_at_the_next_owner() {
     let Some(two) = Two::start().await else { return };
@@ -240,7 +240,7 @@ async fn who_begins_to_wait_while_the_register_is_given_away_waits_at_the_next_o
     }
 }
 
-/// The network that was asked for has another name by the time that the owner changes, and its old name another network.
+/// When the owner changes, the network that was asked for has another name, and another network has the old name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_by_name_waits_on_at_the_next_owner_for_the_network_that_bore_it() {
     let Some(two) = Two::start().await else { return };
@@ -266,7 +266,7 @@ async fn who_waits_by_name_waits_on_at_the_next_owner_for_the_network_that_bore_
     let mut holder = "a".to_owned();
     while !waiters.is_empty() {
         let (name, served) = hand_on(&mut there, ("first", &holder), &mut waiters);
-        // Those that wait for two have the second of them here.
+        // For those who wait in two networks this one comes second.
         let held = if served["reservations"].is_null() { &served } else { &served["reservations"][1] };
         assert_eq!((&held["network"], &held["network_id"]), (&json!("first"), &id), "{name}: {served}");
         holder = name;
@@ -275,8 +275,8 @@ async fn who_waits_by_name_waits_on_at_the_next_owner_for_the_network_that_bore_
     assert_eq!(listed["result"]["count"], 0, "nobody asked for that one");
 }
 
-/// Lets go of what one holds, and waits until one of the others is served in a network; who that is, and with what.
-fn hand_on(wire: &mut Wire, (network, holder): (&str, &str), waiters: &mut Vec<(String, Wire)>) -> (String, Value) {
+/// Releases what one owner holds, and waits until one of the waiters is served in the network. Returns its name and its answer.
+fn hand_on(wire: &mut Lines, (network, holder): (&str, &str), waiters: &mut Vec<(String, Lines)>) -> (String, Value) {
     wire.insist("owner.release", &json!({"owner": holder}));
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -299,9 +299,9 @@ async fn who_waits_is_told_when_its_node_stops_and_when_the_owner_is_gone() {
     let Some(redis) = Redis::start(directory.path(), &[]) else { return };
     let mut cluster = Cluster::start(directory.path(), &redis, 2);
     let owner = cluster.owner_but(None).await;
-    make_full(&mut Wire::to(cluster.addresses()[owner]));
-    // Its own node stops: it is told at once, and is gone from the queue.
-    let mut waiter = Wire::to(cluster.addresses()[1 - owner]);
+    make_full(&mut Lines::to(cluster.addresses()[owner]));
+    // The waiter's own node stops: the waiter is told at once, and leaves the queue.
+    let mut waiter = Lines::to(cluster.addresses()[1 - owner]);
     waiter.send(1, "ip.allocate", &waiting("w"));
     until_waits(&cluster, owner, "one", 1);
     let entry = cluster.restart(1 - owner);
@@ -309,8 +309,8 @@ async fn who_waits_is_told_when_its_node_stops_and_when_the_owner_is_gone() {
     assert_eq!(told["error"]["data"]["kind"], "not_ready", "{told}");
     assert_eq!(told["error"]["data"]["reason"], "stopping", "{told}");
     until_waits(&cluster, owner, "one", 0);
-    // The owner is killed: nobody can say, and asking again is safe.
-    let mut waiter = Wire::to(entry);
+    // The owner is killed: the outcome is unknown, and asking again is safe.
+    let mut waiter = Lines::to(entry);
     waiter.insist("ip.get", &json!({"network": "one", "address": "10.9.0.2"}));
     waiter.send(1, "ip.allocate", &waiting("w"));
     until_waits(&cluster, owner, "one", 1);
@@ -318,17 +318,17 @@ async fn who_waits_is_told_when_its_node_stops_and_when_the_owner_is_gone() {
     let told = waiter.answer();
     let kind = told["error"]["data"]["kind"].as_str().unwrap_or_default();
     assert!(kind == "unavailable" || kind == "not_ready", "{told}");
-    let mut other = Wire::to(entry);
+    let mut other = Lines::to(entry);
     other.insist("ip.get", &json!({"network": "one", "address": "10.9.0.2"}));
     let releasing = std::thread::spawn(move || {
-        // Whichever comes first: it waits and is served by this, or comes later and finds it free.
+        // Either the waiter waits and is served by this release, or it comes later and finds the address free.
         other.insist("ip.release", &json!({"network": "one", "owner": "a"}))
     });
     assert_eq!(waiter.insist("ip.allocate", &waiting("w"))["result"]["address"], "10.9.0.2");
     assert!(releasing.join().unwrap().get("result").is_some());
 }
 
-/// Waits at one node after the other until it is served; how often it was told to ask again, or was cut off.
+/// Waits at one node after the other until it is served. Also returns how many attempts were in vain.
 fn wait_until_served(owner: &str, nodes: &Mutex<Vec<SocketAddr>>, first: usize) -> (String, usize) {
     let end = Instant::now() + Duration::from_secs(60);
     for attempt in 0.. {
@@ -342,12 +342,12 @@ fn wait_until_served(owner: &str, nodes: &Mutex<Vec<SocketAddr>>, first: usize) 
             continue;
         };
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut wire = Wire { lines: BufReader::new(stream.try_clone().unwrap()), stream };
+        let mut wire = Lines { lines: BufReader::new(stream.try_clone().unwrap()), stream };
         let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "ip.allocate", "params": waiting(owner)});
         let mut line = String::new();
         let sent = wire.stream.write_all(format!("{ask}\n").as_bytes());
         if sent.is_err() || !wire.lines.read_line(&mut line).is_ok_and(|length| length > 0) {
-            // Its node is gone: the connection broke. A silent one would have ended the wait.
+            // The node is gone and the connection broke. A silent node would have failed the test by its time limit.
             continue;
         }
         let told: Value = serde_json::from_str(&line).unwrap();
@@ -367,7 +367,7 @@ async fn each_of_those_who_wait_is_served_once_over_crashes_and_stops_of_their_o
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Redis::start(directory.path(), &[]) else { return };
     let mut cluster = Cluster::start(directory.path(), &redis, 3);
-    let mut there = Wire::to(cluster.address(0));
+    let mut there = Lines::to(cluster.address(0));
     let subnets = json!([{"cidr": "10.9.0.0/27", "pools": [{"range": format!("10.9.0.2-10.9.0.{}", 1 + WAITERS)}]}]);
     there.insist("network.create", &json!({"name": "one", "subnets": subnets}));
     for at in 0..WAITERS {
@@ -381,18 +381,18 @@ async fn each_of_those_who_wait_is_served_once_over_crashes_and_stops_of_their_o
     let waiters: Vec<_> = (0..WAITERS).map(start).collect();
     for round in 0..3 {
         let owner = cluster.owner_but(None).await;
-        // Some have been served by then.
+        // By then some of the waiters have been served.
         until_waits(&cluster, owner, "one", WAITERS - 2 * round);
         let address = if round == 1 { cluster.restart(owner) } else { cluster.crash(owner) };
         nodes.lock().unwrap()[owner] = address;
         let owner = cluster.owner_but(None).await;
-        let mut wire = Wire::to(cluster.address(owner));
+        let mut wire = Lines::to(cluster.address(owner));
         for at in 2 * round..2 * (round + 1) {
             wire.insist("ip.release", &json!({"network": "one", "owner": format!("before-{at}")}));
         }
     }
     let owner = cluster.owner_but(None).await;
-    let mut wire = Wire::to(cluster.address(owner));
+    let mut wire = Lines::to(cluster.address(owner));
     for at in 6..WAITERS {
         wire.insist("ip.release", &json!({"network": "one", "owner": format!("before-{at}")}));
     }

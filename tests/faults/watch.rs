@@ -1,5 +1,5 @@
-//! Who lists and then watches knows what there is, whatever happens to nodes in between: no event is missing, and none
-//! comes twice.
+//! A client that lists and then watches knows what there is, whatever happens to nodes in between: no event is missing, and
+//! none comes twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,16 +11,14 @@ use serde_json::{Value, json};
 use super::chores::{Chores, check_macs};
 use super::client::{Answer, Client};
 use super::load::{Load, make_networks};
-use super::nodes::Cluster;
+use super::nodes::{Cluster, STANDSTILL_MAX};
 use super::redis::Redis;
 use super::server::Server;
 
-/// Longest that anybody may stand still.
-const STANDSTILL_MAX: Duration = Duration::from_secs(120);
-/// Who is granted an address last of all, so that a watcher knows that it has heard everything.
+/// The owner who is granted an address last of all, so that a watcher knows that it has heard everything.
 const LAST: &str = "the-last";
 
-/// What happens to addresses in a run.
+/// The types of events that occur in every run.
 const MET: [&str; 11] = [
     "bound",
     "declined",
@@ -34,9 +32,9 @@ const MET: [&str; 11] = [
     "unbound",
     "updated",
 ];
-/// What may happen beside: of the load's leases most are let go before they end.
+/// A type that may occur in addition: most of the load's leases are released before they end.
 const MAY: &str = "expired";
-/// Members of a reservation that an event tells, too; but for the end of its lease, which a take-over moves.
+/// Members of a reservation that events contain, too, except the end of its lease, which a take-over moves.
 const TOLD: [&str; 13] = [
     "prefix_length",
     "scope",
@@ -56,13 +54,13 @@ const TOLD: [&str; 13] = [
 /// What is held, by address.
 type Held = BTreeMap<String, Value>;
 
-/// Of one network: what is held, and the cursor behind that.
+/// A watcher's view of one network: what is held, and the cursor after that.
 struct Picture {
     network: String,
     held: Held,
     cursor: Value,
     told: usize,
-    /// Types of what was told.
+    /// The types of the events so far.
     types: BTreeSet<String>,
     connections: usize,
 }
@@ -85,12 +83,12 @@ async fn list(client: &mut Client, network: &str) -> Option<(Held, Value)> {
 }
 
 impl Picture {
-    /// Changes what is held as an event says. It must fit what came before it.
+    /// Applies an event to what is held. The event must fit the state before it.
     fn follow(&mut self, event: &Value) {
         let kind = event["type"].as_str().unwrap();
         assert!(kind != "conflict" && kind != "healed", "{}: {event}", self.network);
         if let Some(address) = event["address"].as_str() {
-            // The length is told once, for both.
+            // An event has one prefix length, for the states before and after.
             let state = |member: &str| {
                 let mut state = state_of(event.get(member)?);
                 state["prefix_length"] = event["prefix_length"].clone();
@@ -113,7 +111,7 @@ impl Picture {
     }
 }
 
-/// Lists, then watches at whichever node answers, until the last event of all.
+/// Lists, and then watches at any node that answers, until the very last event.
 async fn paint(network: String, nodes: Arc<Mutex<Vec<SocketAddr>>>, first: usize) -> Picture {
     let mut picture: Option<Picture> = None;
     let mut node = first;
@@ -165,7 +163,7 @@ async fn paint(network: String, nodes: Arc<Mutex<Vec<SocketAddr>>>, first: usize
     }
 }
 
-/// Somebody watches each of some networks.
+/// Watchers, one for each of some networks.
 pub struct Watching {
     nodes: Arc<Mutex<Vec<SocketAddr>>>,
     chores: Chores,
@@ -185,7 +183,7 @@ impl Watching {
         self.nodes.lock().unwrap()[node] = to;
     }
 
-    /// The load has ended: what was seen must be what there is. How many events were told, and over how many connections.
+    /// After the load has ended: what the watchers saw must be what there is. Returns the numbers of events and of connections.
     pub async fn judge(self, server: SocketAddr) -> (usize, usize) {
         self.chores.end_after(60).await;
         let mut client = Client::connect(server).await.unwrap();
@@ -252,7 +250,7 @@ async fn a_watch_at_any_node_goes_on_over_take_overs_without_gap_or_repeat() {
     for round in 0..3 {
         assert!(load.more(200, STANDSTILL_MAX).await, "the clients get on");
         let owner = cluster.owner_but(None).await;
-        // A watcher at one of the others is told on over its connection.
+        // A watcher at one of the other nodes keeps its connection.
         let address = if round == 1 { cluster.restart(owner) } else { cluster.crash(owner) };
         load.moved(owner, address);
         watching.moved(owner, address);

@@ -1,7 +1,7 @@
-//! A piece of network between two processes: it can hold what goes one way or both, let it come late, or break.
+//! A piece of network between two processes: it can hold traffic one way or both, delay it, or break.
 //!
 //! What is held is not lost: it arrives when the wire is whole again, however late, unless the wire breaks first. New
-//! connections are accepted while it holds, as the other end's kernel would; nothing passes.
+//! connections are accepted while the wire holds, as the kernel of the other end would do; nothing passes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,17 +14,17 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// What a wire does to both of its ways.
+/// What a wire does to traffic in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct State {
-    /// From those who connect to whom they reach; and back.
+    /// One for traffic from those who connect, one for traffic back to them.
     holds: [bool; 2],
     delay: Duration,
     /// Connections that began under another number are broken.
     generation: u64,
 }
 
-/// Which way.
+/// A direction of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From those who connect.
@@ -34,10 +34,10 @@ pub enum Way {
     Both,
 }
 
-/// For some of those who connect, whom they reach instead.
+/// For some of those who connect, another address that they reach instead.
 type Detour = Arc<dyn Fn(SocketAddr) -> Option<SocketAddr> + Send + Sync>;
 
-/// See the module's text. It ends with the process.
+/// See the module's text. A wire lasts until the process ends.
 #[derive(Clone)]
 pub struct Wire {
     pub address: SocketAddr,
@@ -48,7 +48,7 @@ pub struct Wire {
     held: Arc<AtomicU64>,
 }
 
-/// Wires must not wait for a test that waits.
+/// The wires have a runtime of their own, so that they go on while a test blocks.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap())
@@ -75,34 +75,34 @@ impl Wire {
         wire
     }
 
-    /// Nothing goes this way from now on; nobody is told.
+    /// Holds traffic in this direction from now on; neither end is told.
     pub fn hold(&self, way: Way) {
         self.state.send_modify(|state| state.holds = [way != Way::Back, way != Way::There]);
     }
 
-    /// It is whole: what was held arrives.
+    /// Makes the wire whole: what was held arrives.
     pub fn release(&self) {
         self.state.send_modify(|state| (state.holds, state.delay) = ([false; 2], Duration::ZERO));
     }
 
-    /// Every connection breaks, and what was held is lost. It is whole for the next.
+    /// Breaks every connection; what was held is lost. The wire is whole for new connections.
     pub fn cut(&self) {
         self.state.send_modify(|state| {
             *state = State { generation: state.generation + 1, ..State::default() };
         });
     }
 
-    /// Everything comes so much later, both ways.
+    /// Delays all traffic by this much in both directions.
     pub fn delay(&self, by: Duration) {
         self.state.send_modify(|state| state.delay = by);
     }
 
-    /// Whom they reach is elsewhere now.
+    /// New connections reach this address from now on.
     pub fn lead_to(&self, address: SocketAddr) {
         *self.to.lock().unwrap() = address;
     }
 
-    /// Whoever connects from now on, and is this process, goes by a wire of its own: what is held here passes there.
+    /// Returns a separate wire for new connections of this process; what is held here passes there.
     pub fn apart(&self, pid: u32) -> Wire {
         let apart = Wire::to(*self.to.lock().unwrap());
         let address = apart.address;
@@ -110,7 +110,7 @@ impl Wire {
         apart
     }
 
-    /// How many bytes were held or came late.
+    /// How many bytes were held or delayed.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -119,7 +119,7 @@ impl Wire {
         let mut state = self.state.subscribe();
         let generation = state.borrow().generation;
         let detour = self.detour.lock().unwrap().clone().zip(near.peer_addr().ok());
-        // Who it is takes a while to find where there are many sockets, and what passes elsewhere does not wait for it.
+        // Finding out which process this is takes a while if there are many sockets; other connections do not wait for it.
         let detour =
             tokio::task::spawn_blocking(move || detour.and_then(|(of, near)| of(near))).await.unwrap_or_default();
         let is_apart = detour.is_some();
@@ -133,7 +133,7 @@ impl Wire {
                 self.pass((1, is_apart), generation, far_in, near_out)
             );
         };
-        // Dropping both ends breaks them.
+        // Dropping both ends breaks the connection.
         tokio::select! {
             () = both => {}
             _ = state.wait_for(|state| state.generation != generation) => {}
@@ -163,7 +163,7 @@ impl Wire {
                 if !is_apart && (now.holds[way] || now.delay > Duration::ZERO) {
                     self.held.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     tokio::time::sleep_until(came + now.delay).await;
-                    // Broken, it is whole for the next, and what was held here is lost.
+                    // After a break the wire is whole only for new connections, and what was held here is lost.
                     let whole = state.wait_for(|state| !state.holds[way] || state.generation != generation).await;
                     if !whole.is_ok_and(|state| state.generation == generation) {
                         return;
@@ -173,18 +173,19 @@ impl Wire {
                     return;
                 }
             }
-            // The other end was told last: it hears of the end behind all that was said.
+            // The end of the traffic is passed on last, after everything that was sent.
             let _ = to.shutdown().await;
         };
         tokio::join!(read, write);
     }
 }
 
-/// The connections of this machine as they were read last, and when that began.
+/// The last reading of the machine's connections, and when it began.
 static CONNECTIONS: Mutex<Option<(std::time::Instant, Arc<str>)>> = Mutex::new(None);
 
-/// The connections of this machine as they were at this time or later. A machine may have thousands, and reading them takes
-/// longer the more there are: who waits takes what is read meanwhile, or each connection would hold up all the next.
+/// The machine's connections as they were at this time or later. There may be thousands, and reading them takes longer the
+/// more there are. A caller that had to wait therefore uses what was read meanwhile, or each connection would hold up all
+/// the next.
 fn connections(since: std::time::Instant) -> Arc<str> {
     let mut last = CONNECTIONS.lock().unwrap();
     if let Some((begun, text)) = &*last
@@ -198,7 +199,7 @@ fn connections(since: std::time::Instant) -> Arc<str> {
     text
 }
 
-/// Is the local end of a connection at this port, of all of this machine, one of this process?
+/// Is the local end of a connection at this port of the machine one of this process?
 fn is_of(pid: u32, port: u16) -> bool {
     let table = connections(std::time::Instant::now());
     let local = format!(":{port:04X} ");
@@ -207,7 +208,7 @@ fn is_of(pid: u32, port: u16) -> bool {
         .filter_map(|(at, _)| {
             let line = table[..at].rfind('\n')? + 1;
             let words: Vec<&str> = table[line..].lines().next()?.split_whitespace().collect();
-            // Not the other end, which names it as the remote one.
+            // Lines that have the port as the remote end do not count.
             words.get(1)?.ends_with(local.trim_end()).then(|| format!("socket:[{}]", words[9]))
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Every network file that is kept in the tree obeys the rules of the protocol.
 //!
-//! Written without the product's own code on purpose: what both agree on is more likely to be right. It uses the
-//! standard library's addresses and plain numbers, and knows nothing of `core` and `wire`.
+//! These checks do without the product's own code on purpose: what two independent readings agree on is more likely to be
+//! right. They use the standard library's addresses and plain numbers, and nothing of `core` or `wire`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -203,7 +203,7 @@ fn is_one_of(value: Option<&str>, known: &[&str]) -> bool {
     value.is_none_or(|value| known.contains(&value))
 }
 
-/// Everything that is wrong with the file, in words.
+/// Everything that is wrong with a file, in words.
 fn problems(file: &File) -> Vec<String> {
     let mut problems = Vec::new();
     let mut names = BTreeSet::new();
@@ -342,7 +342,7 @@ fn network_files_in_the_tree_obey_the_protocol() {
     }
 }
 
-/// The plan is only worth its size while it has the cases that break naive code.
+/// The plan is worth its size only as long as it contains the cases that break naive code.
 #[test]
 fn the_address_plan_has_the_awkward_cases() {
     let plan = load("tests/data/address-plan.toml");
@@ -390,7 +390,7 @@ fn the_address_plan_has_the_awkward_cases() {
     assert!(cooled * 2 > plan.network.len(), "{cooled} networks cool for 60 s and yield");
 }
 
-/// The check is no check if it passes everything.
+/// A check that passes everything is no check.
 #[test]
 fn faults_of_a_network_file_are_found() {
     for (text, expected) in [

@@ -1,4 +1,4 @@
-//! The integration tests, one binary: each module is a subject.
+//! The integration tests in one binary: each module is a subject.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

@@ -1,14 +1,14 @@
-//! The server against the naive model: generated sequences of requests over a socket, every answer compared and judged
-//! by the published schemas.
+//! The server against the naive model: generated sequences of requests over a socket. Every answer is compared, and checked
+//! against the published schemas.
 //!
-//! A few hundred sequences run with the suite. Longer, or another part of the space:
+//! A few hundred sequences run with the suite. To run more of them, or others:
 //!
 //! ```text
 //! ALLOD_SEQUENCES=20000 ALLOD_SEED=7 cargo test --test it sequences
 //! ALLOD_SURVEY=1 …      goes on after a difference; at the end each kind of difference once, shrunk
 //! ```
 //!
-//! A failure prints its seed and the shrunk sequence; what was wrong becomes a test of its own, with a name.
+//! A failure prints its seed and the shrunk sequence. Each fault found becomes a test of its own, with a name.
 
 mod clock;
 mod deployments;
@@ -44,18 +44,18 @@ use crate::seed::number;
 const SEQUENCES: u32 = 240;
 const STEPS: usize = 120;
 const EPOCH_MS: u64 = 1_772_356_364_031;
-/// What there was, and the cursor behind it.
+/// What there was, and the cursor after it.
 type Listed = (watcher::Picture, Value);
 
-/// So begin the names of networks that are made when all is done.
+/// Prefix of the names of networks that are made when everything else is done.
 const LAST: &str = "the-end";
 
-/// A fresh server, one connection to it, and the hands of its clock.
+/// A fresh server, one connection to it, and its clock.
 struct Subject {
     clock: Arc<ManualClock>,
-    /// Closed before the server is stopped, which waits for its connections.
+    /// Closed before the server stops, since that waits for its connections.
     lines: BufReader<TcpStream>,
-    /// Another client, who watches.
+    /// Another client, which watches.
     watcher: BufReader<TcpStream>,
     asked: u64,
     running: Running,
@@ -77,7 +77,7 @@ impl Subject {
         Self { clock, lines: client(), watcher: client(), asked: 0, running }
     }
 
-    /// The other client watches all, from a cursor on. Answers the number of its subscription.
+    /// Makes the other client watch everything from a cursor on. Returns the number of its subscription.
     fn watch(&mut self, since: &Value) -> Result<Value, String> {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "events.watch", "params": {"since": since}});
         self.watcher.get_mut().write_all(format!("{request}\n").as_bytes()).map_err(|error| error.to_string())?;
@@ -96,7 +96,7 @@ impl Subject {
         serde_json::from_str(&line).map_err(|error| format!("who watches: {error}: {line:?}"))
     }
 
-    /// Waits until a line is among what the server measures.
+    /// Waits until a line is among the server's metrics.
     fn until_measured(&self, line: &str) {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -136,7 +136,7 @@ fn answer_of(envelope: &Value) -> Result<Value, (String, Value)> {
     }
 }
 
-/// Runs one sequence; the error says at which step server and model, or server and schema, part.
+/// Runs one sequence; the error says at which step server and model, or server and schema, disagree.
 fn run(steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
     run_over(Arc::new(MemoryStore::new(1)), steps, coverage)
 }
@@ -153,11 +153,12 @@ fn run_over(store: Arc<dyn Store>, steps: &[Step], coverage: &mut Coverage) -> R
         if at == steps.len() / 2 {
             half = Some(watcher::list(&mut server)?);
         }
-        // Where each shard tells in its own order, the time of what happened says what came before what.
+        // Each shard tells its events in its own order, so with several the times must say what came first.
         let advance_ms = step.advance_ms.max(u64::from(shards > 1));
         now += advance_ms;
         server.clock.advance_ms(advance_ms);
-        // A network ends its leases when it is spoken to, or soon: which of both it is must not be left to chance.
+        // A network ends its leases when it is asked something, or soon after. It is asked here, so that chance does not
+        // decide.
         for id in model.due(now) {
             server.ask("network.get", &json!({ "network": id }))?;
         }
@@ -173,7 +174,8 @@ fn run_over(store: Arc<dyn Store>, steps: &[Step], coverage: &mut Coverage) -> R
     tell_the_same(&mut server, shards, begun, half)
 }
 
-/// Whoever listed at first, or half way, and was told what happened since, knows what there is; and so does the history.
+/// Checks that clients that listed at the beginning or half way, and were told what happened since, know what there is; and
+/// that history tells the same.
 fn tell_the_same(
     server: &mut Subject,
     shards: u16,
@@ -200,7 +202,7 @@ fn tell_the_same(
     Ok(())
 }
 
-/// Makes a network in every shard, behind which nothing happens there; tells how many it took.
+/// Makes networks until every shard has one, after which nothing happens there. Returns how many it took.
 fn the_end(server: &mut Subject, shards: u16) -> Result<usize, String> {
     let mut ended = BTreeSet::new();
     for count in 1..1_000 {
@@ -222,10 +224,15 @@ fn runner(sequences: u32, seed: u64) -> TestRunner {
     TestRunner::new_with_rng(cases, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
-/// So many sequences pass, from this seed on, unless others are asked for.
-fn all_pass(sequences: u32, seed: u64, run: impl Fn(&[Step]) -> Result<(), String>) {
+/// The number of sequences and the first seed, unless the environment says otherwise.
+fn asked(sequences: u32, seed: u64) -> (u32, u64) {
     let sequences = number("ALLOD_SEQUENCES").map_or(sequences, |count| u32::try_from(count).unwrap());
-    let seed = number("ALLOD_SEED").unwrap_or(seed);
+    (sequences, number("ALLOD_SEED").unwrap_or(seed))
+}
+
+/// Checks that so many sequences pass, from this seed on, unless the environment says otherwise.
+fn all_pass(sequences: u32, seed: u64, run: impl Fn(&[Step]) -> Result<(), String>) {
+    let (sequences, seed) = asked(sequences, seed);
     println!("{sequences} sequences from seed {seed}");
     let ran = runner(sequences, seed).run(&sequence(STEPS), |steps| run(&steps).map_err(TestCaseError::fail));
     if let Err(problem) = ran {
@@ -235,25 +242,20 @@ fn all_pass(sequences: u32, seed: u64, run: impl Fn(&[Step]) -> Result<(), Strin
 
 #[test]
 fn the_server_answers_generated_sequences_as_the_model_does() {
-    let sequences = number("ALLOD_SEQUENCES").map_or(SEQUENCES, |count| u32::try_from(count).unwrap());
-    let seed = number("ALLOD_SEED").unwrap_or(1);
-    println!("{sequences} sequences from seed {seed}");
-    let begun = Instant::now();
-    let coverage = RefCell::new(Coverage::default());
+    const FIRST: u64 = 1;
     if std::env::var_os("ALLOD_SURVEY").is_some() {
+        let (sequences, seed) = asked(SEQUENCES, FIRST);
         return survey(sequences, seed);
     }
-    let ran = runner(sequences, seed)
-        .run(&sequence(STEPS), |steps| run(&steps, &mut coverage.borrow_mut()).map_err(TestCaseError::fail));
-    if let Err(problem) = ran {
-        panic!("{problem}");
-    }
+    let begun = Instant::now();
+    let coverage = RefCell::new(Coverage::default());
+    all_pass(SEQUENCES, FIRST, |steps| run(steps, &mut coverage.borrow_mut()));
     let coverage = coverage.into_inner();
     println!("{}in {:?}", coverage.table(), begun.elapsed());
     assert_eq!(coverage.missing(), Vec::<String>::new());
 }
 
-/// Fewer, over several shards: lists, cursors, what is told and the history are put together out of all of them.
+/// Fewer sequences, over several shards: lists, cursors, events and history are put together from all of them.
 #[test]
 fn over_several_shards_the_server_answers_generated_sequences_as_the_model_does() {
     all_pass(SEQUENCES / 6, 3, |steps| {
@@ -262,7 +264,7 @@ fn over_several_shards_the_server_answers_generated_sequences_as_the_model_does(
     });
 }
 
-/// Fewer, over files: what is answered is what they hold.
+/// Fewer sequences, over files: what is answered is what the files hold.
 #[test]
 fn over_files_the_server_answers_generated_sequences_as_the_model_does() {
     all_pass(SEQUENCES / 10, 4, |steps| {
@@ -273,7 +275,7 @@ fn over_files_the_server_answers_generated_sequences_as_the_model_does() {
     });
 }
 
-/// Fewer, over Redis: the store that compares every change with what it holds refuses none that the core decides.
+/// Fewer sequences, over Redis, which compares every change with what it holds: it must refuse none that the core decides.
 #[test]
 fn over_redis_the_server_answers_generated_sequences_as_the_model_does() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -283,7 +285,7 @@ fn over_redis_the_server_answers_generated_sequences_as_the_model_does() {
     });
 }
 
-/// Collects differences by what they are about, shrinks one of each.
+/// Collects differences by what they are about, and shrinks one of each.
 fn survey(sequences: u32, seed: u64) {
     let mut runner = runner(sequences, seed);
     let mut found: BTreeMap<String, (usize, Vec<Step>, String)> = BTreeMap::new();
@@ -325,7 +327,7 @@ fn survey(sequences: u32, seed: u64) {
     assert!(found.is_empty(), "{} kinds of differences", found.len());
 }
 
-/// What a difference is about, without its particulars: the method, and the sentence without values.
+/// What a difference is about: the method, and the sentence without its values.
 fn kind_of(problem: &str) -> String {
     let first = problem.lines().next().unwrap_or_default();
     let method = first.split(": ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();

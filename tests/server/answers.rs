@@ -1,11 +1,11 @@
-//! What the server answers where several networks, several refusals or several spellings meet. Each of these was wrong
-//! once, and was found by the comparison with the model (`tests/it/sequences.rs`).
+//! What the server answers where several networks, several refusals or several spellings meet. Each of these answers was
+//! wrong once; the comparison with the model found it (`tests/it/sequences.rs`).
 
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer, line};
 
-/// The error data of a request that is refused.
+/// The error data of a refused request.
 fn refused(client: &mut Client, method: &str, params: Value) -> Value {
     let answer = client.call(method, params);
     assert!(answer["error"]["data"].is_object(), "{method}: {answer}");
@@ -154,12 +154,12 @@ fn what_is_the_id_of_another_is_no_name() {
     ] {
         assert_eq!(client.kind(method, params), "already_exists", "{method}");
     }
-    // Of a network that is only remembered, the id is all that names it.
+    // A deleted network that is still remembered can only be named by its id.
     client.allocate("a");
     client.ok("network.delete", json!({"network": "lan", "force": true}));
     let named = json!({"name": lan["id"], "subnets": [{"cidr": "10.2.0.0/24"}]});
     assert_eq!(client.kind("network.create", named), "already_exists");
-    // Its own it may have.
+    // A network may use its own id as its name.
     let own = client.ok("network.get", json!({"network": "other"}))["id"].clone();
     assert_eq!(client.ok("network.update", json!({"network": "other", "set": {"name": own}}))["name"], own);
 }
@@ -251,7 +251,7 @@ fn what_a_deleted_network_lets_go_cools_for_when_it_is_restored() {
     assert_eq!(client.kind("network.get", json!({"network": id})), "not_found", "gone with its last reservation");
 }
 
-/// Sent at once: which name the first brings back nobody knows before it is done.
+/// Both requests are sent at once: until the restore is done, nobody knows which name it brings back.
 #[test]
 fn what_asks_by_name_comes_behind_a_restore_by_id_that_was_sent_before() {
     let server = TestServer::new();
@@ -282,7 +282,7 @@ fn a_list_tells_deleted_networks_apart_and_their_noun_has_no_word_for_it() {
     assert_eq!(names(json!({"deleted": true})), ["lan"]);
     before["version"] = json!(before["version"].as_u64().unwrap() + 1);
     let after = client.ok("network.get", json!({"network": id}));
-    // Something happened since.
+    // The cursor has moved on since.
     before["cursor"] = after["cursor"].clone();
     assert_eq!(after, before);
 }
@@ -349,8 +349,8 @@ fn what_cools_is_not_given_back_to_another_object_of_the_same_name() {
     assert_eq!(again(None), "10.0.0.3", "the one let go last");
 }
 
-/// The machine's clock is read in whole milliseconds: what is granted at the end of one, and ends at the beginning of another,
-/// would be held for less than was said.
+/// The machine's clock is read in whole milliseconds. Without this, a lease granted at the end of one millisecond that ends
+/// at the beginning of another would be shorter than was said.
 #[test]
 fn a_lease_and_a_cooldown_are_over_only_when_all_of_their_last_millisecond_is() {
     let server = TestServer::new();
@@ -363,7 +363,7 @@ fn a_lease_and_a_cooldown_are_over_only_when_all_of_their_last_millisecond_is() 
         client.ok("ip.get", json!({"network": "lan", "address": "10.0.0.1"}))["state"].clone()
     };
     assert_eq!([state(30_000), state(1)], ["held", "cooling"]);
-    // The cooldown began when the lease was over, one millisecond ago.
+    // The cooldown began when the lease ended, one millisecond ago.
     assert_eq!([state(59_999), state(1)], ["cooling", "free"]);
 }
 
@@ -377,7 +377,7 @@ fn oldest_counts_a_declined_address_as_free_since_the_end_of_its_probation() {
     client.allocate("declined");
     let decline = json!({"network": "lan", "owner": "declined", "address": "10.0.0.6", "probation_seconds": 20});
     client.ok("ip.decline", decline);
-    // Both ends are noticed at once.
+    // Both ends are noticed at the same time.
     server.clock.advance_ms(60_000);
     assert_eq!(client.allocate("next")["address"], "10.0.0.6");
 }
@@ -426,7 +426,7 @@ fn a_limit_comes_before_a_want_of_room_whichever_part_of_a_request_is_first() {
         let data = refused(&mut client, "deployment.apply", json!({"deployment": "d", "instances": instances}));
         assert_eq!((&data["kind"], &data["count"]), (&json!("quota_exceeded"), &json!(3)), "{six} of apply: {data}");
     }
-    // What is left out where there is no room does not count.
+    // An optional item that is left out for want of room does not count.
     let mut ips = wishes(0);
     ips[0]["optional"] = json!(true);
     client.ok("ip.acquire", json!({"owner": "a", "ips": ips}));
@@ -449,7 +449,7 @@ fn a_refused_claim_names_what_was_asked_for_beside_what_is_in_its_way() {
     let (_, message) = said(json!({"network": "net", "owner": "a", "address": "255.255.255.255", "force": true}));
     assert!(!message.contains("broadcast"), "{message}");
     let (_, message) = said(json!({"network": "net", "owner": "a", "address": "2001:db8::2", "prefix_length": 127}));
-    assert!(message.contains("the first of a block that contains 2001:db8::2, the gateway"), "{message}");
+    assert!(message.contains("the first address of a block that contains 2001:db8::2, the gateway"), "{message}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What was granted may be asked for again, blindly; and what differs from server to server only by the ids that networks drew is told
-//! in one order.
+//! Requests that were granted may be repeated blindly; and lists whose order would depend on randomly drawn network ids are
+//! given in one fixed order.
 
 use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer};
 
-/// Networks of a limit each: in each a pool `a` of one address, and a pool `b`.
+/// Creates networks with a limit each: a pool `a` of one address, and a pool `b`.
 fn narrow(client: &mut Client, names: &[&str]) {
     for (at, name) in names.iter().enumerate() {
         let pool = |name: &str, range: &str| json!({"name": name, "range": format!("10.{at}.0.{range}")});
@@ -14,7 +14,7 @@ fn narrow(client: &mut Client, names: &[&str]) {
     }
 }
 
-/// Network and address of each.
+/// The network and address of each entry.
 fn places(list: &Value) -> Vec<(String, String)> {
     let text = |one: &Value, member: &str| one[member].as_str().unwrap().to_owned();
     list.as_array().unwrap().iter().map(|one| (text(one, "network"), text(one, "address"))).collect()

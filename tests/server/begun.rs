@@ -1,4 +1,4 @@
-//! What reaches actors before their thread has come to them.
+//! Messages that reach actors before their thread runs them, and starts that fail.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,9 +6,9 @@ use std::sync::mpsc::sync_channel;
 use std::time::Instant;
 
 use actix::{Arbiter, System};
-use allod::actors::coordinator::{self, Job};
+use allod::actors::coordinator::Job;
 use allod::actors::service::{self, Parts};
-use allod::actors::{Item, Reply, Told, outlet};
+use allod::actors::{Item, Reply, Told, outlet, sending};
 use allod::config::Config;
 use allod::core::command::{Command, NetworkInput};
 use allod::core::outcome::Outcome;
@@ -20,10 +20,10 @@ use serde_json::json;
 use crate::ended::{ask, parts};
 use crate::faulty::FaultyStore;
 
-/// More of each than the messages for which actix itself makes room.
+/// Messages of each kind: more than actix itself has room for.
 const MANY: u32 = 100;
 
-/// A backup would be without all that was granted since.
+/// A backup would lack everything that was granted since.
 #[test]
 fn a_start_for_which_there_is_no_room_asks_for_room_and_not_for_a_backup() {
     let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
@@ -34,7 +34,7 @@ fn a_start_for_which_there_is_no_room_asks_for_room_and_not_for_a_backup() {
     assert!(may_pass && problem.starts_with("shard 0 cannot be taken: "), "{problem}");
 }
 
-/// Room is what there may be enough of.
+/// There may be enough room.
 #[test]
 fn a_start_that_its_disk_refuses_for_another_reason_does_not_ask_for_room() {
     let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
@@ -46,7 +46,7 @@ fn a_start_that_its_disk_refuses_for_another_reason_does_not_ask_for_room() {
     assert!(may_pass && problem.ends_with("(Too many open files (os error 24))"), "{problem}");
 }
 
-/// What it says is for people, who may be told the same in other words.
+/// The text is for people and may change.
 #[test]
 fn whether_a_start_lacks_room_does_not_depend_on_the_words_in_which_its_store_says_so() {
     let store = FaultyStore::around(Arc::new(MemoryStore::new(2)));
@@ -76,12 +76,12 @@ fn what_comes_before_the_actors_run_waits_for_them() {
         let (outlet, mut answers) = outlet();
         let route = shared.routes.find("lan").unwrap();
         for ticket in 0..MANY {
-            // The committer's, and the network's.
+            // One for the committer, one for the network.
             shared.answer_proved(outlet.clone(), vec![Reply { ticket, answer: Ok(Outcome::Done) }]);
             let (command, by) = (Command::Show, "test".into());
             let item =
                 Item { ticket: MANY + ticket, command, by, reason: None, deadline: None, dry_run: false, wait: None };
-            coordinator::send(&shared, &route, true, vec![item], &outlet, Instant::now());
+            sending::send(&shared, &route, true, vec![item], &outlet, Instant::now());
         }
         drop(release);
         let mut answered: Vec<u32> = Vec::new();

@@ -1,4 +1,4 @@
-//! What a request finds that stands behind another one: what that one did, under the names that are then.
+//! A request that is sent behind another one finds what that one did, under the names that are valid then.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::support::{Client, TestServer, line};
 
 const MOMENT: Duration = Duration::from_millis(150);
 
-/// Who moves space from one network to another need not wait for the answer in between.
+/// A client that moves space from one network to another need not wait for the answer in between.
 #[test]
 fn space_that_a_request_gives_back_is_there_for_the_one_behind_it_whichever_network_asks() {
     let server = TestServer::new();
@@ -51,7 +51,8 @@ fn space_that_a_request_gives_back_is_there_for_the_one_behind_it_whichever_netw
     assert!(answer.as_array().unwrap().iter().all(|member| member["error"].is_null()), "{answer}");
 }
 
-/// It is closed, and goes with its last reservation, whatever lets go of that: the network in its place need not wait for the answer.
+/// A closed network goes with its last reservation, whatever ends that. A client that creates the network in its place need
+/// not wait for the answer.
 #[test]
 fn space_of_a_closed_network_is_there_for_what_stands_behind_the_end_of_its_last_reservation() {
     let server = TestServer::new();
@@ -77,7 +78,7 @@ fn space_of_a_closed_network_is_there_for_what_stands_behind_the_end_of_its_last
         if method == "claimant.sweep" {
             client.ok(method, ask.clone());
         }
-        // In a slow store the one behind comes long before the first is durable.
+        // In a slow store the second request arrives long before the first one is durable.
         server.store.hold();
         client.raw(line(1, method, &ask) + &line(2, "network.create", &json!({"name": new, "subnets": subnets})));
         assert!(client.silent_for(MOMENT / 3), "{method}");
@@ -90,7 +91,8 @@ fn space_of_a_closed_network_is_there_for_what_stands_behind_the_end_of_its_last
     }
 }
 
-/// A MAC is unique over the networks of a realm: whoever moves one from one of them to another need not wait for the answer in between.
+/// A MAC is unique over the networks of a realm. A client that moves one between networks need not wait for the answer in
+/// between.
 #[test]
 fn a_mac_that_is_given_back_is_there_for_the_request_behind_it_whichever_network_asks() {
     let server = TestServer::new();
@@ -133,7 +135,7 @@ fn a_mac_that_is_given_back_is_there_for_the_request_behind_it_whichever_network
     }
 }
 
-/// Nobody waits for what has nothing to do with it: all of these are with their networks before any is durable.
+/// Unrelated requests wait for nobody: all of these reach their networks before any of them is durable.
 #[test]
 fn requests_that_name_macs_which_nobody_uses_wait_for_no_release() {
     let server = TestServer::new();
@@ -166,7 +168,7 @@ fn requests_that_name_macs_which_nobody_uses_wait_for_no_release() {
     assert!(commits <= 8, "{commits} commits: they waited for each other");
 }
 
-/// A network has a name until it is renamed: whoever waits for that meanwhile asks for nothing by the old one.
+/// A network keeps its name until it is renamed; a request that waits for that must not use the old name.
 #[test]
 fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
     let server = TestServer::new();
@@ -199,7 +201,7 @@ fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
     server.store.let_go();
     assert_eq!(client.answer()["result"]["name"], "renamed");
     for (other, (method, ask)) in others.iter_mut().zip(&asks) {
-        // As whoever asks once more is told.
+        // The same as a client is told that asks once more.
         let (error, again) = (other.answer()["error"].clone(), client.call(method, ask.clone())["error"].clone());
         assert_eq!(error["data"]["kind"], "not_found", "{method} {ask}: {error}");
         assert_eq!(error, again, "{method} {ask}");
@@ -209,7 +211,7 @@ fn what_stands_behind_a_rename_is_done_to_nothing_by_the_old_name() {
     assert_eq!(held, ["a", "gone"], "{listed}");
 }
 
-/// One network may be asked for by its name here and by its id there: a rename takes the name from one of them only.
+/// A request may name one network by its name in one item and by its id in another: a rename takes only the name away.
 #[test]
 fn of_a_network_named_in_two_ways_the_item_is_told_that_names_it_by_the_name_that_it_lost() {
     for (method, change, told) in [
@@ -237,7 +239,7 @@ fn of_a_network_named_in_two_ways_the_item_is_told_that_names_it_by_the_name_tha
             let error = other.answer()["error"].clone();
             let data = &error["data"];
             assert_eq!((&data["kind"], &data["index"]), (&json!("not_found"), &json!(told)), "{ips}: {error}");
-            // As whoever asks once more is told.
+            // The same as a client is told that asks once more.
             let again = client.call("ip.acquire", json!({"owner": "a", "ips": ips}));
             assert_eq!(data["index"], again["error"]["data"]["index"], "{ips}: {error}, {again}");
         }

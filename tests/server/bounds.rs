@@ -1,4 +1,4 @@
-//! What is legal one by one never adds up to more than a store can write, a queue holds or a neighbour can bear.
+//! Requests that are each legal never add up to more than a store can write, a queue can hold or a neighbour can bear.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::stores;
 use crate::support::{Client, TestServer, line, patient, wait_for};
 
-/// Counts what is decided, by the owner asked for.
+/// Counts decisions for owners with this prefix.
 fn counting(owner_prefix: &'static str) -> (Hooks, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -29,7 +29,7 @@ fn counting(owner_prefix: &'static str) -> (Hooks, Arc<AtomicUsize>) {
     (Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() }, count)
 }
 
-/// As much as can be said of a reservation.
+/// The longest data that a reservation may have.
 fn everything() -> Value {
     let text = |length: usize| "x".repeat(length);
     let labels: serde_json::Map<String, Value> = (0..limits::LABEL_ENTRIES_MAX)
@@ -44,7 +44,7 @@ fn owner(at: usize) -> String {
     format!("{:x<width$}", format!("big{at:04}"), width = limits::IDENTITY_BYTES_MAX)
 }
 
-/// Sends all of them while the store is held, so that they wait for one group, and answers what came of it.
+/// Sends all lines while the store is held, so that they wait for one group, and returns the answers.
 fn at_once(server: &TestServer, client: &mut Client, count: &AtomicUsize, lines: &[String]) -> Vec<Value> {
     let before = count.load(Ordering::SeqCst);
     server.store.hold();
@@ -62,7 +62,7 @@ fn at_once(server: &TestServer, client: &mut Client, count: &AtomicUsize, lines:
 fn the_largest_legal_changes_are_committed_in_groups_that_a_store_can_write() {
     const COUNT: usize = 300;
     let dir = tempfile::tempdir().unwrap();
-    // Segments in which a few groups fit, and never the whole crowd.
+    // A segment takes a few groups, but never all of the requests.
     let options = EmbeddedOptions { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..EmbeddedOptions::default() };
     let store = Arc::new(EmbeddedStore::open(dir.path(), 4, options).unwrap());
     let (hooks, count) = counting("big");
@@ -89,14 +89,14 @@ fn the_largest_legal_changes_are_committed_in_groups_that_a_store_can_write() {
         .collect();
     at_once(&server, &mut client, &count, &updates);
     let longest = server.store.longest();
-    // A group is closed before the unit that would go beyond the bound.
+    // A group is closed before the unit with which it would exceed the bound.
     assert!(longest <= limits::BATCH_BYTES_MAX, "a group of {longest} bytes");
     assert!(longest * 3 >= limits::BATCH_BYTES_MAX, "groups are closed far too early: {longest} bytes");
     assert_eq!(client.ok("ip.list", json!({"network": "lan", "count_only": true}))["count"], json!(COUNT));
 }
 
-/// Three clients send far more than may be under way, to a network whose changes do not become durable. What they may not
-/// have in flight is not read, let alone decided; what others ask of another network is answered meanwhile.
+/// Three clients send far more than may be under way to a network whose changes do not become durable. The excess is not
+/// read, let alone decided; requests for another network are answered meanwhile.
 #[test]
 fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
     if stores::not_over_redis(stores::PROOF_WAITS) {
@@ -120,14 +120,14 @@ fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
             let text: String = (0..EACH).map(ask).collect();
             let reader = server.client();
             let mut stream = reader.stream.try_clone().unwrap();
-            // Blocked as long as the server does not read.
+            // Blocks as long as the server does not read.
             let write = move || std::io::Write::write_all(&mut stream, text.as_bytes()).unwrap();
             (reader, std::thread::spawn(write))
         })
         .collect();
     let most = CROWD * limits::IN_FLIGHT_REQUESTS_MAX;
     wait_for("the decision of what may be in flight", || decided.load(Ordering::SeqCst) == most);
-    // Before a commit that hangs is given up, on whatever machine.
+    // All this happens before a hanging commit is given up, on any machine.
     for at in 0..100 {
         let asked = json!({"network": "b", "address": format!("10.1.0.{}", at % 200 + 1)});
         assert_eq!(other.ok("ip.get", asked)["state"], "free");
@@ -147,13 +147,13 @@ fn a_client_far_beyond_its_bounds_is_not_read_and_other_networks_answer() {
     assert_eq!(server.queued("a"), 0);
 }
 
-/// A server over a log whose segments hold no more than some 3 000 moved reservations at once.
+/// A server over a log whose segments take no more than some 3 000 moved reservations at once.
 fn over_short_segments(dir: &std::path::Path) -> TestServer {
     let options = EmbeddedOptions { segment_bytes: 256 << 10, ..EmbeddedOptions::default() };
     TestServer::over(Arc::new(EmbeddedStore::open(dir, 4, options).unwrap()), |_| {})
 }
 
-/// So many thousands of reservations, each thousand of another owner.
+/// Makes a thousand reservations for each of these owners.
 fn fill(client: &mut Client, network: &str, owners: std::ops::Range<usize>) {
     for owner in owners {
         for part in 0..4 {
@@ -188,7 +188,7 @@ fn a_subnet_moves_as_a_whole_or_is_told_how_much_less_may_lie_in_it() {
         assert_eq!((&data["kind"], &data["count"]), (&json!("in_use"), &json!(5_000)), "{error}");
         assert_eq!((&data["first"][9], &data["retry"]), (&json!("10.0.0.10"), &json!("later")), "{error}");
         let said = error["message"].as_str().unwrap();
-        assert!(said.contains("5000 reservations") && said.contains("at most 245760 may move at once"), "{said}");
+        assert!(said.contains("5000 reservations") && said.contains("at most 245760 can move at once"), "{said}");
     }
     assert_eq!(client.ok("network.get", json!({"network": "from"})), before);
     client.ok("ip.allocate", json!({"network": "from", "owner": "goes on"}));
@@ -206,7 +206,7 @@ fn what_lets_many_go_needs_no_commit_that_holds_them_all() {
     let dir = tempfile::tempdir().unwrap();
     let server = over_short_segments(dir.path());
     let mut client = server.client();
-    // What was let go goes on cooling, so that what is deleted then has much to forget.
+    // Released addresses keep cooling, so the deleted network has much to forget.
     let create = |client: &mut Client, at: usize| {
         let (name, subnets) = (format!("n{at}"), json!([{"cidr": format!("10.{at}.0.0/16")}]));
         client.ok("network.create", json!({"name": name, "cooldown_seconds": 3_600, "subnets": subnets}));
@@ -229,20 +229,20 @@ fn what_lets_many_go_needs_no_commit_that_holds_them_all() {
     let deleted = client.ok("network.delete", json!({"network": network, "force": true}));
     assert_eq!(deleted["holding"], 6_000);
     client.ok("scope.release", json!({"scope": "default"}));
-    // What cools of it goes right behind, in steps.
+    // Its cooling addresses are forgotten right afterwards, in steps.
     let ask = json!({"network": deleted["id"]});
     wait_for("the end of the network", || client.call("network.get", ask.clone()).get("error").is_some());
 }
 
-/// What an owner holds has no bound, so what `exact` lets go has none either. It is refused before anything is decided on it:
-/// what else is under way in the network goes on.
+/// An owner may hold any number of addresses, so `exact` might release any number. The request is refused before anything is
+/// decided on it, and other requests in the network go on.
 #[test]
 fn an_exact_acquire_that_lets_go_of_too_much_is_refused_and_says_how_to_go_on() {
     let options = EmbeddedOptions { segment_bytes: 4 * limits::BATCH_BYTES_MAX as u64, ..EmbeddedOptions::default() };
     exact_is_refused(options, 600);
 }
 
-/// However much the store takes at once: all networks stand still while that is done.
+/// However much the store takes at once: all networks stand still while the request is decided.
 #[test]
 fn an_exact_acquire_keeps_nobody_waiting_for_as_much_as_the_store_would_take() {
     let room = EmbeddedOptions::default();
@@ -250,7 +250,7 @@ fn an_exact_acquire_keeps_nobody_waiting_for_as_much_as_the_store_would_take() {
     exact_is_refused(room, 800);
 }
 
-/// However little there is to be written of each: to decide it takes as long.
+/// Even if there is little to write for each address, deciding takes as long.
 #[test]
 fn an_exact_acquire_of_very_many_is_refused_however_short_they_are() {
     let server = TestServer::new();
@@ -270,7 +270,7 @@ fn an_exact_acquire_of_very_many_is_refused_however_short_they_are() {
     assert_eq!(client.ok("ip.list", json!({"owner": "o", "count_only": true}))["count"], 256 * asks);
 }
 
-/// An owner of so many reservations with all that one can have asks for one of them and no more.
+/// An owner of so many of the largest possible reservations asks for exactly one of them.
 fn exact_is_refused(options: EmbeddedOptions, count: usize) {
     let dir = tempfile::tempdir().unwrap();
     let server = TestServer::over(Arc::new(EmbeddedStore::open(dir.path(), 4, options).unwrap()), |_| ());
@@ -306,22 +306,22 @@ fn exact_is_refused(options: EmbeddedOptions, count: usize) {
 fn a_short_request_makes_no_answer_without_bound() {
     let server = TestServer::new();
     let mut client = server.client();
-    // Side by side, so that none is one pool with its neighbour.
+    // With gaps, so that no pool merges with its neighbour.
     let pools: Vec<Value> =
         (0..300).map(|at| json!({"range": format!("10.{}.{}.0/24", at / 128, at % 128 * 2)})).collect();
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/8", "pools": pools}]}));
-    // Wishes: instances, each as often as it has networks.
+    // Wishes: instances, each with a wish for each network.
     let instances: Vec<String> = (0..1_000).map(|at| at.to_string()).collect();
     let networks: Vec<Value> = (0..21).map(|slot| json!({"network": "lan", "slot": slot.to_string()})).collect();
     let groups = json!([{"name": "g", "instances": instances, "networks": networks}]);
     let error = client.call("deployment.plan", json!({"deployment": "d", "groups": groups}))["error"].clone();
     assert_eq!(error["data"]["field"], json!("groups[0].networks[20]"), "{error}");
-    // Pools of a refusal: some, and the sum of all.
+    // The pools in a refusal: some of them, and the sum of all.
     let error =
         client.call("ip.allocate", json!({"network": "lan", "owner": "a", "prefix_length": 23}))["error"].clone();
     assert_eq!(error["data"]["pools"].as_array().unwrap().len(), 256);
     assert_eq!(error["data"]["size"], json!((300 * 256).to_string()));
-    assert!(error["message"].as_str().unwrap().contains("of 300 pools 256 are shown"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("only 256 of 300 pools are shown"), "{error}");
     // Maps of many pools.
     let cidrs = (0..80).map(|at| json!({"cidr": format!("11.{at}.0.0/16")}));
     client.ok("network.create", json!({"name": "wide", "subnets": cidrs.collect::<Vec<_>>()}));

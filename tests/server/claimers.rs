@@ -1,10 +1,8 @@
-//! ironcore's network interfaces and Ganeti's instances over the protocol: what they rely on.
+//! What ironcore's network interfaces and Ganeti's instances need from the protocol.
 
-use std::sync::Arc;
-
-use allod::store::embedded::{self, EmbeddedStore};
 use serde_json::{Value, json};
 
+use crate::stores;
 use crate::support::{Client, TestServer};
 
 fn public(server: &TestServer) -> Client {
@@ -20,15 +18,15 @@ fn listed(client: &mut Client, filter: Value) -> Vec<String> {
     answer["reservations"].as_array().unwrap().iter().map(|held| held["address"].as_str().unwrap().into()).collect()
 }
 
-/// What an Update asks for: exactly these addresses, for this claimer.
+/// The params of an Update: exactly these addresses, for this claimer.
 fn update(addresses: &[&str]) -> Value {
     let ips: Value = addresses.iter().map(|address| json!({"address": address, "slot": address})).collect();
     json!({"network": "public", "scope": "ns", "owner": "nic-1", "ips": ips, "exact": true,
         "claimant": "uid-1", "release_with_claimant": true})
 }
 
-/// ironcore: "If an Update makes an address unused, it is released in that same update"; "addresses common to old
-/// and new are kept, new ones allocated first".
+/// ironcore: "If an Update makes an address unused, it is released in that same update"; "addresses common to old and new
+/// are kept, new ones allocated first".
 #[test]
 fn an_update_keeps_what_is_common_and_lets_the_rest_go_in_the_same_commit() {
     let server = TestServer::new();
@@ -40,7 +38,7 @@ fn an_update_keeps_what_is_common_and_lets_the_rest_go_in_the_same_commit() {
     assert_eq!(listed(&mut client, json!({"claimant": "uid-1"})), ["10.0.0.10", "10.0.0.12"]);
     let gone = client.ok("ip.get", json!({"network": "public", "address": "10.0.0.11"}));
     assert_ne!(gone["state"], "held");
-    // Fewer: what is wished no more goes.
+    // Fewer addresses: those that are no longer asked for are released.
     client.ok("ip.acquire", update(&["10.0.0.12"]));
     assert_eq!(listed(&mut client, json!({"scope": "ns"})), ["10.0.0.12"]);
 }
@@ -59,7 +57,7 @@ fn an_update_that_is_refused_leaves_everything_as_it_was() {
     assert_eq!(free["state"], "free");
 }
 
-/// ironcore: the IPs in the namespace are searched; "multiple IPs found for address" is an error.
+/// ironcore searches the IPs of the namespace; "multiple IPs found for address" is an error.
 #[test]
 fn an_address_is_bound_within_its_scope_without_its_network_and_in_no_other() {
     let server = TestServer::new();
@@ -72,7 +70,7 @@ fn an_address_is_bound_within_its_scope_without_its_network_and_in_no_other() {
     let stolen = json!({"address": "10.0.0.9", "scope": "ns", "claimant": "uid-2"});
     assert_eq!(client.kind("ip.bind", stolen.clone()), "already_in_use");
     assert_eq!(client.kind("ip.unbind", stolen), "already_in_use");
-    // The same address in a realm of its own, in the same scope: which one is meant is not to be guessed.
+    // The same address in another realm, in the same scope: the server must not guess which one is meant.
     let subnets = json!([{"cidr": "10.0.0.0/24"}]);
     client.ok("network.create", json!({"name": "twin", "realm": "lab", "subnets": subnets}));
     client.ok("ip.claim", json!({"network": "twin", "scope": "ns", "owner": "public-ip-1", "address": "10.0.0.9"}));
@@ -95,14 +93,11 @@ fn an_object_that_was_made_again_under_its_name_is_another_owner() {
     assert_eq!(refused["error"]["data"]["kind"], "already_in_use", "{refused}");
 }
 
-/// Ganeti: a MAC is made under the network's prefix and stays with the instance.
+/// Ganeti: a generated MAC has the network's prefix and stays with the instance.
 #[test]
 fn a_mac_that_is_made_up_lies_under_the_prefix_and_stays_until_the_reservation_ends() {
-    let directory = tempfile::tempdir().unwrap();
-    let begin = || {
-        let store = EmbeddedStore::open(directory.path(), 4, embedded::EmbeddedOptions::default()).unwrap();
-        TestServer::over(Arc::new(store), |_| {})
-    };
+    let open = stores::reopened(4);
+    let begin = || TestServer::over(open(), |_| {});
     let server = begin();
     let mut client = public(&server);
     let ask = json!({"network": "public", "owner": "vm-1", "mac": "auto", "hostname": "web.example.org"});
@@ -117,7 +112,7 @@ fn a_mac_that_is_made_up_lies_under_the_prefix_and_stays_until_the_reservation_e
     let server = begin();
     let mut client = server.client();
     assert_eq!(client.ok("ip.allocate", ask)["mac"], mac, "and after a restart");
-    // Found by what a machine shows of itself, over all networks; spelt otherwise, too.
+    // Found over all networks by what a machine knows of itself, even in another spelling.
     client.ok("ip.allocate", json!({"network": "other", "owner": "vm-2", "mac": "auto", "hostname": "db.example.org"}));
     let here = [first["address"].as_str().unwrap().to_owned()];
     assert_eq!(listed(&mut client, json!({"mac": mac})), here);

@@ -1,8 +1,8 @@
-//! Claims that a failover cut off, as clients see what becomes of them. That they are found is shown in `tests/faults/late.rs`;
-//! here the store has some.
+//! What clients see of claims that a failover cut off. `tests/faults/late.rs` shows that such claims are found; here the
+//! store already has some.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
 
 use allod::core::address::Address;
 use allod::core::state::{Details, Entry, Event, EventKind, Key, Lease, Reservation, State, Step};
@@ -13,7 +13,7 @@ use allod::store::{Act, Batch, Digest, Epoch, Seq, ShardId, Store, Token};
 use serde_json::{Value, json};
 
 use crate::history::history;
-use crate::support::{Client, TestServer};
+use crate::support::{Client, TestServer, wait_for};
 use crate::watch::event;
 
 /// What this owner was told on the line that was cut off.
@@ -41,19 +41,19 @@ impl Claim<'_> {
     }
 }
 
-/// The store has these; waits until somebody has dealt with them.
+/// Puts these claims into the store, and waits until they are dealt with.
 pub fn find(server: &TestServer, network: &str, claims: &[Claim<'_>]) {
     let network =
         server.client().ok("network.get", json!({ "network": network }))["id"].as_str().unwrap().parse().unwrap();
     put_late(server, claims.iter().map(|claim| claim.act(network)).collect());
-    wait_until("nobody deals with it", || server.store.late().is_empty());
+    wait_for("that it is dealt with", || server.store.late().is_empty());
 }
 
 fn put_late(server: &TestServer, acts: Vec<Act>) {
     put_lates(server, vec![acts]);
 }
 
-/// Those of several shards, at once.
+/// Puts the claims of several shards into the store at once.
 fn put_lates(server: &TestServer, of_shards: Vec<Vec<Act>>) {
     let late = |(shard, acts)| {
         let (shard, digest) = (ShardId(shard), Digest(1));
@@ -62,14 +62,6 @@ fn put_lates(server: &TestServer, of_shards: Vec<Vec<Act>>) {
         Arc::new(Late::new(shard, digest, vec![batch]))
     };
     server.store.late.lock().unwrap().extend((0..).zip(of_shards).map(late));
-}
-
-fn wait_until(lacks: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "{lacks}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn claim<'a>(address: &'a str, owner: &'a str, generation: u64) -> Claim<'a> {
@@ -100,13 +92,13 @@ fn what_is_free_is_held_again_and_who_watches_is_told() {
         assert_eq!((&again["created"], &again["address"]), (&json!(false), &json!(address)));
     }
     assert_eq!(server.client().ok("cluster.conflicts", json!({})), json!({"conflicts": []}));
-    // The next one gets another address, under a later generation.
+    // The next owner gets another address, under a later generation.
     let next = server.client().ok("ip.allocate", ask("next"));
     assert_eq!(next["address"], "10.0.0.4");
     assert!(next["generation"].as_u64() > Some(78));
 }
 
-/// It was renewed, for as good as ever, from where it would have ended.
+/// The claim's lease was renewed practically for ever; it would have ended at `ended`.
 fn renewed(of: &Claim<'_>, network: NetworkId, ended: u64) -> Act {
     let mut act = of.act(network);
     let step = &mut act.steps[0];
@@ -130,7 +122,7 @@ fn whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_a
     let network = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
     let act = renewed(&claim("10.0.0.2", "web", granted["generation"].as_u64().unwrap()), network, 1);
     put_late(&server, vec![act]);
-    wait_until("nobody deals with it", || server.store.late().is_empty());
+    wait_for("that it is dealt with", || server.store.late().is_empty());
     let events = history(&mut client, json!({"network": "lan", "owner": "web"}));
     let last = events.last().unwrap();
     assert_eq!((&last["type"], &last["by"]), (&json!("renewed"), &json!("healing")), "{events:?}");
@@ -139,8 +131,8 @@ fn whoever_renewed_on_a_line_that_is_cut_off_has_it_for_as_long_as_he_was_told_a
     assert_eq!(again["reservation"]["owner"], "web", "{again}");
 }
 
-/// On the line that is cut off his subnet went to another network, of which he heard that his lease is longer. Here it is where it
-/// was, and that network has no place for him.
+/// On the line that was cut off, the subnet had moved to another network, which renewed the lease. On this line the subnet
+/// did not move, and that network has no place for the holder.
 #[test]
 fn a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is() {
     let server = TestServer::new();
@@ -155,12 +147,12 @@ fn a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_ho
     client.ok("ip.allocate", lease("db"));
     let is_dealt_with = || server.store.late().is_empty();
     put_late(&server, vec![renewed(&claim("10.0.0.2", "web", granted), to, 1)]);
-    wait_until("nobody deals with it", is_dealt_with);
-    // His lease ended meanwhile; or somebody else has the address; or nobody has that space any more.
+    wait_for("that it is dealt with", is_dealt_with);
+    // The lease has ended meanwhile, or somebody else has the address, or nobody has that space any more.
     let lost = ["10.0.0.9", "10.0.0.3", "10.7.0.1"].map(|address| renewed(&claim(address, "late", 7), near, 1));
     for act in lost {
         put_late(&server, vec![act]);
-        wait_until("nobody deals with it", is_dealt_with);
+        wait_for("that it is dealt with", is_dealt_with);
         client.ok("ip.release", json!({"network": "lan", "owner": "late"}));
     }
     for name in ["to", "near"] {
@@ -175,8 +167,8 @@ fn a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_ho
     assert_eq!(again["reservation"]["owner"], "web", "{again}");
 }
 
-/// On the line that is cut off the subnet went to another network, which granted him an address in it. Here it is where it was: that
-/// one would give the address to somebody else, and the other one has no place for it.
+/// On the line that was cut off, the subnet had moved to another network, which granted an address in it. On this line the
+/// subnet did not move: its network would give the address to somebody else, and the other network has no place for it.
 #[test]
 fn a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is() {
     let server = TestServer::new();
@@ -184,7 +176,7 @@ fn a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is() {
     client.ok("network.create", json!({"name": "near", "subnets": [{"cidr": "10.2.0.0/24"}]}));
     client.ok("network.create", json!({"name": "far", "realm": "other", "subnets": [{"cidr": "10.3.0.0/24"}]}));
     client.ok("ip.allocate", ask("web"));
-    // One lies in the space of its own network; one is somebody else's by now; one is in no space of the realm.
+    // One address lies in its own network's space, one is somebody else's by now, one is in no space of the realm.
     find(
         &server,
         "near",
@@ -210,8 +202,8 @@ fn a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is() {
     assert_eq!(conflicts("far"), [""; 0]);
 }
 
-/// One was granted the address, his subnet moved, he let go there, and another one was granted it: all of it is cut off, and is told in
-/// the journals of two shards. Whichever is brought first.
+/// One owner was granted the address, its subnet moved, the owner released it there, and another owner was granted it. All
+/// of this is cut off, and recorded in the journals of two shards; either may be brought first.
 #[test]
 fn who_let_go_behind_a_move_that_is_cut_off_is_not_given_back_what_the_next_one_has() {
     for is_first in [true, false] {
@@ -239,14 +231,14 @@ fn who_let_go_behind_a_move_that_is_cut_off_is_not_given_back_what_the_next_one_
         let comes = changed(near, EventKind::Transferred, true);
         let of_near = vec![comes, changed(near, EventKind::Released, false), late.act(near)];
         put_lates(&server, if is_first { vec![of_lan, of_near] } else { vec![of_near, of_lan] });
-        wait_until("nobody deals with it", || server.store.late().is_empty());
+        wait_for("that it is dealt with", || server.store.late().is_empty());
         let got = client.ok("ip.get", json!({"network": "lan", "address": "10.0.0.9"}));
         assert_eq!(got["reservation"]["owner"], "late", "{got}");
         assert_eq!(client.ok("cluster.conflicts", json!({})), json!({"conflicts": []}));
     }
 }
 
-/// It came once more, as where its answer was lost, when nobody was in its way any more.
+/// The claim came once more, as after a lost answer, when nobody was in its way any more.
 #[test]
 fn a_conflict_whose_late_holder_has_the_address_by_now_is_none() {
     let server = TestServer::new();
@@ -281,7 +273,8 @@ fn while_two_claim_an_address_its_network_grants_nothing_and_all_else_goes_on() 
     ] {
         assert_eq!(reason(&mut client, method, params), "conflicts", "{method}");
     }
-    // Neither of both is put out, and the others are served: repeats, releases, renewals, configuration, other networks.
+    // Neither claimant loses the address, and everything else is served: repeats, releases, renewals, configuration, other
+    // networks.
     assert_eq!(client.ok("ip.allocate", ask("web"))["created"], false);
     client.ok("ip.renew", json!({"network": "lan", "owner": "web", "ttl_seconds": 600}));
     client.ok("network.update", json!({"network": "lan", "set": {"description": "x"}}));
@@ -292,7 +285,7 @@ fn while_two_claim_an_address_its_network_grants_nothing_and_all_else_goes_on() 
     let conflicts = listed["conflicts"].as_array().unwrap();
     assert_eq!(conflicts.len(), 2);
     assert_eq!((&conflicts[0]["late"]["owner"], &conflicts[0]["present"]["owner"]), (&json!("late"), &json!("web")));
-    // Who stood in the way is gone; it waits for the operator still.
+    // The owner that stood in the way is gone, but the conflict still waits for the operator.
     assert_eq!((&conflicts[1]["late"]["owner"], conflicts[1].get("present")), (&json!("later"), None));
     let dry = client.ok("cluster.accept", json!({"network": "lan", "dry_run": true}));
     assert_eq!(dry["accepted"].as_array().unwrap().len(), 2);
@@ -315,7 +308,7 @@ fn who_asks_for_several_is_told_which_of_them_waits_for_the_operator() {
     for (method, params, index, of) in [
         ("ip.allocate", ask("new"), Value::Null, Value::Null),
         ("ip.acquire", json!({"owner": "new", "ips": [other, lan]}), json!(1), Value::Null),
-        // The first is held already, and all are of one network.
+        // The first item is held already, and all are in one network.
         ("ip.acquire", json!({"owner": "web", "ips": [lan, lan, lan]}), json!(1), Value::Null),
         (
             "deployment.apply",
@@ -341,13 +334,71 @@ fn a_mac_that_another_network_uses_meanwhile_makes_a_conflict() {
     let with = |address, owner, generation, mac| Claim { address, owner, generation, mac: Some(mac) };
     let free = "aa:00:00:00:00:02";
     find(&server, "lan", &[with("10.0.0.2", "late", 77, taken), with("10.0.0.3", "later", 78, free)]);
-    let conflicts = client.ok("cluster.conflicts", json!({"network": "lan"}));
-    assert_eq!(conflicts["conflicts"].as_array().unwrap().len(), 1);
-    assert_eq!(conflicts["conflicts"][0]["late"]["owner"], "late");
     assert_eq!(client.ok("ip.get", json!({"address": "10.0.0.3"}))["reservation"]["mac"], free);
+    // Whoever has the MAC is named, whether one network is asked about or all, and also by what decides the conflict.
+    let in_lan = json!({"network": "lan"});
+    let mut told = |method: &str, params: &Value| {
+        let answer = client.ok(method, params.clone());
+        let list = answer.get("conflicts").or_else(|| answer.get("accepted")).and_then(Value::as_array).unwrap();
+        assert_eq!(list.len(), 1, "{method} {params}: {answer}");
+        let (late, present) = (&list[0]["late"], &list[0]["present"]);
+        assert_eq!((&late["owner"], &late["mac"]), (&json!("late"), &json!(taken)), "{method} {params}: {answer}");
+        ["network", "address", "owner"].map(|member| present[member].as_str().unwrap_or_default().to_owned())
+    };
+    let other = ["other", "10.1.0.1", "new"];
+    assert_eq!(told("cluster.conflicts", &in_lan), other);
+    assert_eq!(told("cluster.conflicts", &json!({})), other);
+    assert_eq!(told("cluster.accept", &json!({"network": "lan", "dry_run": true})), other);
+    assert_eq!(told("cluster.accept", &in_lan), other);
+    assert_eq!(client.ok("cluster.conflicts", json!({})), json!({"conflicts": []}));
+    // The history has the MAC of the claim that was given up.
+    let told = client.ok("events.history", json!({"network": "lan", "address": "10.0.0.2"}));
+    let of_claim = |event: &&Value| event["type"] == "conflict" && event["before"]["mac"] == taken;
+    assert_eq!(told["events"].as_array().unwrap().iter().filter(of_claim).count(), 2, "{told}");
 }
 
-/// A dynamic network has no space of its own, so it cannot see that by itself.
+#[test]
+fn a_mac_that_its_own_network_uses_meanwhile_makes_a_conflict_with_whoever_has_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let taken = "aa:00:00:00:00:01";
+    client.ok("ip.allocate", json!({"network": "lan", "owner": "new", "mac": taken}));
+    find(&server, "lan", &[Claim { address: "10.0.0.9", owner: "late", generation: 77, mac: Some(taken) }]);
+    let listed = client.ok("cluster.conflicts", json!({"network": "lan"}))["conflicts"].clone();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    let present = &listed[0]["present"];
+    let told = (&present["network"], &present["address"], &present["owner"]);
+    assert_eq!(told, (&json!("lan"), &json!("10.0.0.2"), &json!("new")), "{listed}");
+    // Once nobody has the MAC any more, nothing stands in the way.
+    client.ok("ip.release", ask("new"));
+    let listed = client.ok("cluster.conflicts", json!({"network": "lan"}))["conflicts"].clone();
+    assert_eq!((listed.as_array().unwrap().len(), listed[0].get("present")), (1, None), "{listed}");
+}
+
+#[test]
+fn several_macs_that_other_networks_use_meanwhile_make_a_conflict_each() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let macs = ["aa:00:00:00:00:01", "aa:00:00:00:00:02", "aa:00:00:00:00:03"];
+    let networks = ["other", "third"];
+    for (at, network) in networks.iter().enumerate() {
+        client.ok("network.create", json!({"name": network, "subnets": [{"cidr": format!("10.{}.0.0/24", at + 1)}]}));
+        client.ok("ip.allocate", json!({"network": network, "owner": network, "mac": macs[at]}));
+    }
+    let with = |address, owner, generation, mac| Claim { address, owner, generation, mac: Some(mac) };
+    let claims = [
+        with("10.0.0.2", "one", 77, macs[0]),
+        with("10.0.0.3", "two", 78, macs[1]),
+        with("10.0.0.4", "three", 79, macs[2]),
+    ];
+    find(&server, "lan", &claims);
+    let listed = client.ok("cluster.conflicts", json!({"network": "lan"}))["conflicts"].clone();
+    let told = listed.as_array().unwrap().iter().map(|one| [&one["late"]["owner"], &one["present"]["network"]]);
+    assert_eq!(told.collect::<Vec<_>>(), [["one", "other"], ["two", "third"]], "{listed}");
+    assert_eq!(client.ok("ip.get", json!({"address": "10.0.0.4"}))["reservation"]["owner"], "three");
+}
+
+/// A dynamic network has no space of its own, so it cannot see this by itself.
 #[test]
 fn what_a_dynamic_network_had_written_down_is_not_given_back_where_another_network_has_it_by_now() {
     let server = TestServer::new();
@@ -365,10 +416,10 @@ fn what_a_dynamic_network_had_written_down_is_not_given_back_where_another_netwo
     assert_eq!((conflicts["conflicts"].as_array().unwrap().len(), late(0), late(1)), (2, "b", "a"), "{conflicts}");
     assert_eq!(client.ok("ip.get", json!({"address": "10.9.0.5"}))["network"], "lan");
     assert_eq!(client.ok("ip.get", json!({"address": "10.8.0.7"}))["reservation"]["owner"], "o");
-    // What nobody has is given back, and belongs to one network of its realm as before.
+    // What nobody has is given back, and again belongs to one network of its realm.
     assert_eq!(client.ok("ip.get", json!({"address": "10.8.0.8"}))["reservation"]["owner"], "c");
     assert_eq!(client.kind("subnet.add", json!({"network": "lan", "cidr": "10.8.0.8/32"})), "overlap");
-    // Brought once more, each has the same answer.
+    // Brought once more, each claim has the same outcome.
     find(&server, "cloud", &claims);
     let again = client.ok("cluster.conflicts", json!({"network": "cloud"}));
     assert_eq!(again, conflicts);
@@ -398,46 +449,53 @@ fn what_concerns_a_network_that_is_not_there_is_given_up_and_the_rest_is_given_b
     let id: NetworkId = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
     put_late(&server, vec![claim("10.0.0.2", "web", 77).act(id), claim("10.0.0.2", "web", 77).act(NetworkId(9))]);
     let is_held = || client.ok("ip.get", json!({"address": "10.0.0.2"}))["state"] == "held";
-    wait_until("it is not given back", is_held);
-    wait_until("it is brought for ever", || server.store.late().is_empty());
+    wait_for("that it is given back", is_held);
+    wait_for("that it is given up", || server.store.late().is_empty());
 }
 
-/// A part of it cannot be dealt with, as of a network that the register has not: the rest is brought again and again. What its
-/// holder let go since is let go.
+/// Every claim was answered, but the store cannot put the journal aside and brings it again and again. What the holder has
+/// released since must stay released.
 #[test]
 fn what_was_given_back_and_let_go_is_not_given_back_again() {
     let server = TestServer::new();
     let mut client = server.with_lan();
-    let lan = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
-    let (here, nowhere) = (claim("10.0.0.50", "web", 77), claim("10.9.0.1", "db", 78));
-    put_late(&server, vec![here.act(lan), nowhere.act(NetworkId(5))]);
-    let held = |client: &mut Client| client.ok("ip.list", json!({"network": "lan"}))["reservations"].clone();
-    wait_until("it is not given back", || held(&mut server.client()) != json!([]));
+    brought_for_ever(&server, &claim("10.0.0.50", "web", 77));
     client.ok("ip.release", json!({"network": "lan", "address": "10.0.0.50", "owner": "web"}));
-    assert_eq!(held(&mut client), json!([]));
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(held(&mut client), json!([]), "the release was acknowledged");
+    brought_again(&server);
+    let held = client.ok("ip.list", json!({"network": "lan"}))["reservations"].clone();
+    assert_eq!(held, json!([]), "the release was acknowledged");
 }
 
-/// Who let go of what was given back and got another address since has no conflict: its network would grant nothing any
-/// more.
+/// A holder that released what was given back and got another address since has no conflict. A conflict would stop the
+/// network from granting anything.
 #[test]
 fn who_let_go_of_what_was_given_back_may_take_something_else() {
     let server = TestServer::new();
     let mut client = server.with_lan();
-    let lan = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
-    let (here, nowhere) = (claim("10.0.0.50", "web", 77), claim("10.9.0.1", "db", 78));
-    put_late(&server, vec![here.act(lan), nowhere.act(NetworkId(5))]);
-    wait_until("it is not given back", || {
-        server.client().ok("ip.list", json!({"network": "lan"}))["reservations"] != json!([])
-    });
+    brought_for_ever(&server, &claim("10.0.0.50", "web", 77));
     client.ok("ip.release", json!({"network": "lan", "address": "10.0.0.50", "owner": "web"}));
     assert_eq!(client.ok("ip.allocate", ask("web"))["address"], "10.0.0.2");
-    std::thread::sleep(Duration::from_secs(3));
+    brought_again(&server);
     client.ok("ip.allocate", ask("next"));
 }
 
-/// There are more conflicts than a network keeps: those that found no room are asked for again, and nothing else.
+/// Gives the store a claim that it cannot put aside, and waits until the claim is given back for the first time.
+fn brought_for_ever(server: &TestServer, claim: &Claim<'_>) {
+    server.store.keeps_late.store(true, Ordering::SeqCst);
+    let lan = server.client().ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
+    put_late(server, vec![claim.act(lan)]);
+    brought_again(server);
+    assert_eq!(server.client().ok("ip.get", json!({"address": claim.address}))["state"], "held");
+}
+
+/// Waits until the store's claims were brought once more from now on, from first to last.
+fn brought_again(server: &TestServer) {
+    let brought = || server.store.brought.load(Ordering::SeqCst);
+    let before = brought();
+    wait_for("that it is brought again", || brought() >= before + 2);
+}
+
+/// There are more conflicts than a network keeps: those that found no room are brought again, and nothing else.
 #[test]
 fn what_finds_no_room_is_asked_for_again_and_what_was_answered_is_not() {
     let server = TestServer::new();
@@ -454,11 +512,11 @@ fn what_finds_no_room_is_asked_for_again_and_what_was_answered_is_not() {
     put_late(&server, acts);
     let held = json!({"network": "lan", "owner": "web"});
     let is_held = || server.client().ok("ip.list", held.clone())["reservations"] != json!([]);
-    wait_until("it is not given back", is_held);
+    wait_for("that it is given back", is_held);
     client.ok("ip.release", json!({"network": "lan", "address": last, "owner": "web"}));
     let accept = json!({"network": "lan"});
     assert_eq!(client.ok("cluster.accept", accept.clone())["accepted"].as_array().unwrap().len(), CONFLICTS_MAX);
-    wait_until("nobody deals with it", || server.store.late().is_empty());
+    wait_for("that it is dealt with", || server.store.late().is_empty());
     assert_eq!(client.ok("cluster.accept", accept)["accepted"].as_array().unwrap().len(), 4);
     assert!(!is_held(), "the release was acknowledged");
 }

@@ -1,4 +1,4 @@
-//! What `/metrics` counts of networks: grants, ends and refusals, each once and under the name of its network.
+//! What `/metrics` counts for networks: grants, ends and refusals, each once and under the name of its network.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::faulty::Fault;
 use crate::figures::{scrape, shows};
 use crate::support::{Client, TestServer};
 
-/// How often a network refused something of this kind; not at all where no row says so.
+/// How often a network refused something with this kind; 0 if there is no row.
 fn refusals(server: &TestServer, kind: &str, network: &str) -> f64 {
     let labels = format!("{{kind=\"{kind}\",network=\"{network}\",realm=\"default\"}}");
     scrape(server).get(&format!("allod_network_refusals_total{labels}")).copied().unwrap_or_default()
@@ -30,7 +30,7 @@ fn a_refusal_counts_where_it_is_answered_and_neither_tries_nor_dry_runs_do() {
     let release = |client: &mut Client, network: &str, owner: &str| {
         client.ok("ip.release", json!({"network": network, "owner": owner}));
     };
-    // One that is granted after it waited, and one that would be refused.
+    // A request that is granted after it waited, and one that will be refused.
     let mut waiter = server.client();
     waiter.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 60}));
     server.until_waits("lan", 1);
@@ -39,7 +39,7 @@ fn a_refusal_counts_where_it_is_answered_and_neither_tries_nor_dry_runs_do() {
     release(&mut client, "lan", "a");
     assert_eq!(waiter.answer()["result"]["address"], "10.0.0.1");
     assert_eq!(lack("lan"), 0.0);
-    // The same of two networks, which tries whenever something comes free in one of them.
+    // A wait for two networks, which is retried whenever something becomes free in one of them.
     let both = |owner: &str, rest: serde_json::Value| {
         let mut asked = json!({"owner": owner, "ips": [{"network": "lan"}, {"network": "dmz"}]});
         asked.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -52,7 +52,7 @@ fn a_refusal_counts_where_it_is_answered_and_neither_tries_nor_dry_runs_do() {
     release(&mut client, "lan", "b");
     assert_eq!(waiter.answer()["result"]["reservations"].as_array().unwrap().len(), 2);
     assert_eq!((lack("lan"), lack("dmz")), (0.0, 0.0));
-    // What is refused in the end counts once: for one network, for several, and behind a wait.
+    // A refusal counts once: for one network, for several, and after a wait.
     assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "z"})), "not_enough_capacity");
     assert_eq!(lack("lan"), 1.0);
     assert_eq!(client.kind("ip.acquire", both("z", json!({}))), "not_enough_capacity");
@@ -67,6 +67,56 @@ fn a_refusal_counts_where_it_is_answered_and_neither_tries_nor_dry_runs_do() {
         assert_eq!(waiter.answer()["error"]["data"]["kind"], "not_enough_capacity", "{method}");
         assert_eq!(lack("lan") + lack("dmz"), counted, "{method}");
     }
+}
+
+/// A request for what the network never had must not raise an alarm: the network is not full.
+#[test]
+fn what_no_pool_of_a_network_is_counts_as_no_want_of_room() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    let subnets = json!([
+        {"cidr": "10.0.0.0/24", "zones": ["z1"], "pools": [{"range": "10.0.0.16/30"}, {"range": "10.0.0.32/30", "name": "fixed", "kind": "static"}]},
+        {"cidr": "10.0.1.0/24", "pools": []},
+    ]);
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
+    let count = || (refusals(&server, "not_enough_capacity", "lan"), refusals(&server, "no_pool_fits", "lan"));
+    let ask = |more: &serde_json::Value| {
+        let mut ask = json!({"network": "lan", "owner": "z"});
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask
+    };
+    let none = [
+        json!({"family": 6}),
+        json!({"zone": "z2"}),
+        json!({"subnet": "10.0.1.0/24"}),
+        json!({"pool": "fixed"}),
+        json!({"prefix_length": 29}),
+        json!({"family": 6, "wait_seconds": 1}),
+    ];
+    for (at, more) in none.iter().enumerate() {
+        client.send("ip.allocate", ask(more));
+        if more["wait_seconds"].is_u64() {
+            server.until_waits("lan", 1);
+            server.clock.advance_ms(1_000);
+        }
+        assert_eq!(client.answer()["error"]["data"]["kind"], "not_enough_capacity", "{more}");
+        assert_eq!(count(), (0.0, 1.0 + at as f64), "{more}");
+    }
+    let lacks = none.len() as f64;
+    let acquire = json!({"owner": "z", "ips": [{"network": "lan"}, {"network": "lan", "slot": "six", "family": 6}]});
+    assert_eq!(client.kind("ip.acquire", acquire), "not_enough_capacity");
+    assert_eq!(count(), (0.0, lacks + 1.0), "it lacks one of two");
+    // Now it is full for what it has.
+    for owner in ["a", "b", "c", "d"] {
+        client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+    }
+    for more in [json!({}), json!({"zone": "z1"}), json!({"family": 4}), json!({"prefix_length": 31})] {
+        assert_eq!(client.kind("ip.allocate", ask(&more)), "not_enough_capacity", "{more}");
+    }
+    assert_eq!(count(), (4.0, lacks + 1.0));
+    // A renamed network starts again at 0.
+    client.ok("network.update", json!({"network": "lan", "set": {"name": "wan"}}));
+    assert_eq!(refusals(&server, "no_pool_fits", "wan"), 0.0);
 }
 
 #[test]
@@ -102,7 +152,7 @@ fn what_a_list_of_all_networks_passes_over_counts_as_no_refusal() {
         client.ok("ip.allocate", json!({"network": name, "owner": "a"}));
     }
     let missing = |network: &str| refusals(&server, "not_found", network);
-    // Only one of the two has this subnet, and none this pool.
+    // Only one of the two has this subnet, and neither has this pool.
     let listed = client.ok("ip.list", json!({"subnet": "10.0.0.0/30"}));
     assert_eq!(listed["reservations"].as_array().unwrap().len(), 1);
     assert_eq!(client.ok("ip.list", json!({"pool": "nowhere", "count_only": true}))["count"], 0);
@@ -159,7 +209,7 @@ fn what_a_revert_makes_current_again_counts_as_no_end() {
     assert_eq!(ended(), 1.0);
 }
 
-/// Else a rise is told of a network that did nothing.
+/// Otherwise a rise would be reported for a network that did nothing.
 #[test]
 fn what_a_network_did_is_counted_under_the_name_that_it_had_then() {
     let server = TestServer::new();
@@ -192,7 +242,7 @@ fn what_a_network_did_is_counted_under_the_name_that_it_had_then() {
     all("fresh", [0.0; 3]);
     assert_eq!(client.kind("ip.allocate", json!({"network": "fresh", "owner": "late"})), "not_enough_capacity");
     all("fresh", [0.0, 0.0, 1.0]);
-    // The one that is restored may have been followed by another under its name.
+    // Another network may have taken the name of a deleted one before that is restored.
     let id = client.ok("network.get", json!({"network": "fresh"}))["id"].clone();
     client.ok("network.delete", json!({"network": "fresh", "force": true}));
     client.ok("network.create", json!({"name": "fresh", "subnets": [{"cidr": "10.2.0.0/30"}]}));

@@ -1,7 +1,8 @@
-//! A panic where there is no wall: in the committer, the directory, or a task of the coordinator.
+//! Panics that no wall catches: in the committer, the directory, or a task of the coordinator.
 //!
-//! What the first two hold in memory is not known to agree with the store any more: the process ends with a sentence, and its
-//! supervisor starts it again. A task of the coordinator holds nothing of its own: it is one `internal`, and all goes on.
+//! After a panic it is unknown whether the memory of the first two still agrees with the store: the process ends with a
+//! message, and its supervisor starts it again. A task of the coordinator keeps no state of its own: its panic is one
+//! `internal`, and everything goes on.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ fn files(directory: &Path) -> Arc<EmbeddedStore> {
     Arc::new(EmbeddedStore::open(directory, 4, options).unwrap())
 }
 
-/// The process ends and says why; the next one has all that was acknowledged, and serves.
+/// Checks that the process ends and says why; the next one has everything that was acknowledged, and serves.
 #[track_caller]
 fn ends_with(server: TestServer, directory: &Path, problem: &str, acknowledged: &Value) {
     let TestServer { running, store, .. } = server;
@@ -40,7 +41,7 @@ fn ends_with(server: TestServer, directory: &Path, problem: &str, acknowledged: 
     assert_ne!(&client.ok("ip.allocate", json!({"network": "lan", "owner": "c"}))["address"], acknowledged);
 }
 
-/// The answer to what was under way; none where the connection was closed before.
+/// Takes the answer to what was under way, or none if the connection was closed before.
 #[track_caller]
 fn nothing_is_acknowledged(mut client: Client) {
     if let Some(answer) = client.line() {
@@ -76,7 +77,7 @@ fn a_panic_in_the_directory_ends_the_process_and_nothing_acknowledged_is_lost() 
     ends_with(server, directory.path(), "the directory", &a);
 }
 
-/// A clock that panics once: where chance is drawn, or where it is asked for the time of day.
+/// A clock that panics once: when randomness is drawn, or when it is asked for the time of day.
 #[derive(Debug)]
 struct Fuse {
     clock: ManualClock,
@@ -114,10 +115,10 @@ fn a_panic_in_the_coordinator_is_one_internal_error_and_leaves_neither_a_lock_no
     let server = TestServer::with(|options| options.clock = clock);
     let mut client = server.with_lan();
     let new = json!({"name": "new", "subnets": [{"cidr": "10.7.0.0/24"}]});
-    // Its network draws when it starts, which may be behind the answer that it is there.
+    // Its network draws when it starts, which may come after the answer to its creation.
     client.allocate("first");
     fuse.lit.store(true, Ordering::SeqCst);
-    // The number of the network is drawn by the task.
+    // The task draws the id of the network.
     assert_eq!(client.kind("network.create", new.clone()), "internal");
     assert!(!fuse.lit.load(Ordering::SeqCst), "it was not the task that drew");
     client.ok("network.create", new);
@@ -125,7 +126,7 @@ fn a_panic_in_the_coordinator_is_one_internal_error_and_leaves_neither_a_lock_no
     assert_eq!(client.ok("network.list", json!({}))["networks"].as_array().map(Vec::len), Some(2));
 }
 
-/// The network is durable, and whoever made it crashed before the catalog knew.
+/// The network is durable, but its creator crashed before the catalog knew of it.
 #[test]
 fn a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_the_network_that_is_durable() {
     let fuse = Fuse::new();
@@ -138,7 +139,7 @@ fn a_panic_in_the_coordinator_behind_a_commit_leaves_its_name_and_its_space_to_t
     client.send("network.create", new("new"));
     assert!(client.waits_still(Duration::from_millis(100)));
     wait_for("its commit", || server.store.commits() > commits);
-    // The next who asks for it is the task, when it has the store's answer.
+    // The next to ask for the time is the task, once it has the store's answer.
     fuse.lit_for_wall.store(true, Ordering::SeqCst);
     server.store.let_go();
     let told = client.answer();

@@ -1,5 +1,5 @@
-//! What `deadline_ms` promises to whatever goes through several actors: begun in that time or not at all, and what was begun is
-//! brought to its end.
+//! What `deadline_ms` promises for requests that pass several actors: they are begun within that time or not at all, and
+//! what was begun is completed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ use crate::faulty::Fault;
 use crate::reloads::{Patience, begin_to_load, two};
 use crate::support::{Client, TestServer, patient};
 
-/// Until when all is to be begun.
+/// The time within which everything must be begun.
 const DEADLINE_MS: u64 = 150;
-/// Longer than that.
+/// Longer than the deadline.
 const LATE: Duration = Duration::from_millis(300);
 
 #[test]
@@ -61,7 +61,7 @@ fn what_waits_for_a_network_beyond_its_deadline_is_refused_and_changes_nothing()
         let answer = client.answer();
         assert_eq!(answer["error"]["data"]["kind"], "overloaded", "{method} {params}: {answer}");
         let message = answer["error"]["message"].as_str().unwrap();
-        assert!(message.contains("`deadline_ms` was over"), "{method} {params}: {message}");
+        assert!(message.contains("`deadline_ms` passed"), "{method} {params}: {message}");
     }
     assert_eq!(all(&mut client), before);
 }
@@ -75,7 +75,7 @@ fn what_waits_for_the_act_of_another_beyond_its_deadline_is_refused_and_changes_
     let mut first = server.client();
     first.send("network.update", json!({"network": "lan", "set": {"name": "wan"}}));
     assert!(first.waits_still(Duration::from_millis(100)));
-    // The one waits for the network, the other for its name.
+    // One waits for the network, the other for its name.
     let (mut locked, mut named) = (server.client(), server.client());
     locked.hand_in("network.delete", json!({"network": "lan", "deadline_ms": DEADLINE_MS}));
     named.hand_in("network.create", json!({"name": "wan", "deadline_ms": DEADLINE_MS}));

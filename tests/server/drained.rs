@@ -1,4 +1,4 @@
-//! Nodes of one register, in this process, that are taken out of service.
+//! Several nodes of one register in this process; some are taken out of service.
 
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -6,12 +6,13 @@ use std::time::Duration;
 use allod::actors::reactor::Reactor;
 use serde_json::json;
 
-use crate::moved::{node, secret};
+use crate::moved::{node, node_with, secret};
 use crate::redis_server::Server;
+use crate::self_check::until_found;
 use crate::support::TestServer;
 
-/// A session that saw this node own the register may be about to ask its actors, over HTTP as over TCP. Whoever lets go of it
-/// before that is done refuses what was asked.
+/// A session that saw this node own the register may be about to ask its actors, over HTTP as well as over TCP. If the node
+/// released the register before that, the request would be refused.
 #[test]
 fn the_register_is_given_away_when_every_session_has_seen_it() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -39,7 +40,7 @@ fn is_given_away_once_this_is_free(owner: &TestServer, thread: &Reactor, other: 
     assert_eq!(client.ok("ip.allocate", json!({"network": "lan", "owner": "web/0"}))["address"], "10.0.0.2");
 }
 
-/// A rolling upgrade goes on with the next node when the one before is ready.
+/// A rolling upgrade goes on with the next node as soon as the previous one is ready.
 #[test]
 fn a_node_that_is_ready_is_drained_by_way_of_any_other() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -55,4 +56,32 @@ fn a_node_that_is_ready_is_drained_by_way_of_any_other() {
     }
     let unknown = other.client().call("cluster.drain", json!({"node": "nobody"}));
     assert_eq!(unknown["error"]["data"]["kind"], "not_found", "{unknown}");
+}
+
+/// A new owner starts from the store and asks nobody.
+#[test]
+fn an_owner_of_which_memory_and_store_differ_is_not_drained_and_what_it_has_in_memory_is_shown_still() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let secret = secret();
+    let every = Some(Duration::from_millis(20));
+    let owner = node_with(&redis, "north", secret.path(), |options| options.hooks.self_check_every = every);
+    let other = node(&redis, "south", secret.path());
+    let mut client = owner.with_lan();
+    let held = client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}))["address"].clone();
+    let is_drained = |owner: &TestServer| {
+        let nodes = owner.client().ok("cluster.nodes", json!({}))["nodes"].clone();
+        nodes.as_array().unwrap().iter().find(|node| node["name"] == "north").unwrap()["draining"].clone()
+    };
+    *owner.store.beside_lacks.lock().unwrap() = Some((held.as_str().unwrap().parse().unwrap(), u64::MAX));
+    until_found(&owner, "differs", 1.0);
+    for params in [json!({"node": "north", "dry_run": true}), json!({"node": "north"})] {
+        let refused = other.client().call("cluster.drain", params)["error"].clone();
+        let said = refused["message"].as_str().unwrap();
+        assert_eq!((&refused["data"]["kind"], is_drained(&owner)), (&json!("in_use"), json!(false)), "{refused}");
+        assert!(said.contains("network `lan` was stopped") && said.contains("in memory would be gone"), "{said}");
+    }
+    let got = other.client().ok("ip.get", json!({"network": "lan", "address": held}));
+    assert_eq!(got["reservation"]["owner"], "a", "{got}");
+    // Another node can be taken out of service as usual.
+    assert_eq!(other.client().ok("cluster.drain", json!({"node": "south", "dry_run": true}))["draining"], true);
 }

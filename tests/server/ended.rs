@@ -1,4 +1,4 @@
-//! What is asked of actors whose tenure is over: it is not begun, and the answer says so.
+//! Requests to actors whose tenure is over: nothing is begun, and the answer says so.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -73,7 +73,7 @@ fn an_act_that_comes_after_the_end_is_not_ready_and_no_list_is_empty_because_of_
         ] {
             let job_text = format!("{job:?}");
             match ask(&shared, job).await {
-                // Holding the memory is the proof of ownership here: it is the process that ends.
+                // How often one was brought until all of its claims were answered.
                 Err(fault) if matches!(*fault, Fault::NotReady { reason: NotReadyReason::Restarting, .. }) => {}
                 other => panic!("{job_text}: {other:?}"),
             }

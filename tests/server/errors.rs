@@ -1,7 +1,7 @@
-//! Every kind of error that can occur, made by a real server: the lines on the wire, and what the command line prints.
+//! Every kind of error that can occur, produced by a real server: the lines on the wire, and what the command line prints.
 //!
-//! `ALLOD_BLESS=1 cargo test --test server errors` writes `tests/golden/errors/` anew; read the difference before you
-//! commit it. Clock and chance are the test's, so that times and generations are the same in each run.
+//! `ALLOD_BLESS=1 cargo test --test server errors` rewrites `tests/golden/errors/`; read the difference before you commit
+//! it. The test owns clock and randomness, so times and generations are the same in each run.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -17,21 +17,20 @@ use crate::faulty::Fault;
 use crate::stores;
 use crate::support::{Client, TestServer, patient};
 
-/// What is asked.
+/// How the error is provoked.
 enum Ask {
-    /// A request, and the arguments of the command that makes it.
+    /// A request, and the arguments of the command that sends it.
     Call(&'static str, Value, &'static [&'static str]),
     /// A line that the command line never sends.
     Line(&'static str),
-    /// Nothing: a connection is enough. With a command that meets the same.
+    /// By connecting alone, with a command that meets the same error.
     Connect(&'static [&'static str]),
 }
 
-/// One way to an error.
 struct Scene {
-    /// Why it is refused.
+    /// Why the request is refused.
     title: &'static str,
-    /// Makes it so.
+    /// Prepares the server.
     given: fn(&TestServer, &mut Client),
     ask: Ask,
 }
@@ -47,7 +46,7 @@ impl Scene {
     }
 }
 
-/// The ways to an error of this kind; none where what refuses so is not there yet.
+/// The ways to an error of this kind; none if nothing refuses so yet.
 fn scenes(kind: ErrorKind) -> Vec<Scene> {
     use Ask::{Call, Connect, Line};
     let allocate = |owner: &str| json!({"network": "lan", "owner": owner});
@@ -337,23 +336,23 @@ fn scenes(kind: ErrorKind) -> Vec<Scene> {
                 Call("events.history", json!({"after": NOWHERE}), &["history", "--after", NOWHERE]),
             ),
         ],
-        // Two nodes: see `moved`. Rates and permissions: what refuses so is not there yet.
+        // Needs two nodes: see `moved`. Rate limits and permissions: nothing refuses so yet.
         ErrorKind::Moved | ErrorKind::RateLimited | ErrorKind::Unauthenticated | ErrorKind::PermissionDenied => {
             Vec::new()
         }
     }
 }
 
-/// A cursor over all networks, in shard 0 behind batch 9999 of some other register.
+/// A cursor over all networks, in shard 0 after batch 9999 of some other register.
 const NOWHERE: &str = "AQEBAAGPTgAAAAAAAAAAAAAAAAAAAAAA";
 
-/// The first plan of a test: the time of its clock.
+/// The number of the first plan: the time of the test's clock.
 const PLAN: u64 = 1_772_356_364_031;
 
-/// Two instances, and one address for them.
+/// Two instances, but only one address for them.
 const GROUP: &str = r#"groups=[{"name":"web","instances":["web/0","web/1"],"networks":[{"network":"lan","static_ips":["10.0.0.20"]}]}]"#;
 
-/// What instance `web/0` of deployment `shop` wishes of these networks, and the argument that says the same.
+/// A wish of instance `web/0` of deployment `shop` for these networks, and the argument for the same.
 fn wish(title: &'static str, networks: Value, argument: &'static str) -> Scene {
     let params = json!({"deployment": "shop", "instances": [{"id": "web/0", "networks": networks}]});
     let arguments: &'static [&'static str] =
@@ -361,7 +360,7 @@ fn wish(title: &'static str, networks: Value, argument: &'static str) -> Scene {
     scene(title, Ask::Call("deployment.apply", params, arguments))
 }
 
-/// A command whose request is as long as a line may not be: its last argument is repeated.
+/// A command whose request is too long for a line: its last argument is repeated.
 const LONG: &[&str] = &["call", "ip.get", "address=1"];
 
 /// A server with `lan` (10.0.0.2 held by web/0, the end reserved), `tiny` (full) and `cloud` (dynamic).
@@ -392,7 +391,6 @@ fn server(kind: ErrorKind) -> (TestServer, Client) {
     (server, client)
 }
 
-/// What goes over the wire.
 fn wire(server: &TestServer, client: &mut Client, ask: &Ask) -> String {
     let (sent, received) = match ask {
         Ask::Call(method, params, _) => {
@@ -411,7 +409,7 @@ fn answer(client: &mut Client, line: &str) -> String {
     client.text_line()
 }
 
-/// What the command line prints for the same; nothing where it never sends such a thing.
+/// What the command line prints for it; nothing if it never sends such a request.
 fn printed(server: &TestServer, ask: &Ask) -> Option<String> {
     let (Ask::Call(_, _, arguments) | Ask::Connect(arguments)) = ask else { return None };
     let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
@@ -421,14 +419,14 @@ fn printed(server: &TestServer, ask: &Ask) -> Option<String> {
     let output = |seconds: u32| {
         Command::new(env!("CARGO_BIN_EXE_allod"))
             .args(&arguments)
-            // What passes is tried again until then.
+            // Errors that may pass are retried until then.
             .args(["--timeout", &format!("{seconds}s")])
             .env("ALLOD_SERVER", server.running.tcp.to_string())
             .output()
             .unwrap()
     };
-    // Long enough that it says why it takes so long: after two seconds, with two more before the next try. The last of its
-    // tries may find no answer in the time that is left to it, on a slow machine: none of these says so.
+    // Long enough for the command to say why it takes so long: after two seconds, with two more before the next try. On a
+    // slow machine the last try may find no answer in the remaining time; outputs that say so are not used.
     let came = |output: &Output| !String::from_utf8_lossy(&output.stderr).contains("no answer within");
     let mut outputs = [9, 18, 36].into_iter().map(|seconds| (seconds, output(seconds)));
     let (seconds, output) = outputs.find(|(_, output)| came(output)).expect("an answer comes");
@@ -446,12 +444,12 @@ fn quoted(argument: &str) -> String {
     if argument.contains('"') { format!("'{argument}'") } else { argument.to_owned() }
 }
 
-/// A line that is too long to be read is too long to be shown.
+/// Shortens a line that is too long to be read: it is also too long to be shown.
 fn shortened(text: &str) -> String {
     text.replace(&"1".repeat(1_100), "111…")
 }
 
-/// Without what no seed of the test draws: the id of an internal error, and the port.
+/// Replaces what no seed of the test determines: the id of an internal error, and the port.
 fn normalised(text: &str, tcp: std::net::SocketAddr) -> String {
     let mut text = text.replace(&tcp.to_string(), "127.0.0.1:7400");
     let id_of = |rest: &str| rest.chars().take_while(char::is_ascii_hexdigit).collect::<String>();
@@ -475,7 +473,7 @@ fn transcript(kind: ErrorKind) -> String {
         assert_eq!(received["error"]["code"], kind.code(), "{}: {lines}", scene.title);
         text.push_str(&format!("# {}\n{lines}\n", scene.title));
         if kind == ErrorKind::Unavailable {
-            // A commit that is to fail was used up.
+            // The commit that is to fail was used up by the request above.
             (scene.given)(&server, &mut client);
         }
         text.push_str(&printed(&server, &scene.ask).unwrap_or_default());
@@ -519,7 +517,7 @@ fn path_of(kind: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/errors").join(format!("{kind}.txt"))
 }
 
-/// What is wrong with the file of a kind, or nothing; or writes it.
+/// Compares the file of a kind, and returns what is wrong, if anything; or rewrites it.
 pub fn compare(kind: &str, text: &str) -> Option<String> {
     let path = path_of(kind);
     if std::env::var_os("ALLOD_BLESS").is_some() {

@@ -1,4 +1,4 @@
-//! What a refusal tells beside its sentence, and which of several refusals is told; what is no refusal.
+//! What a refusal tells besides its message, which of several refusals is given, and what is no refusal.
 
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ fn a_transfer_that_is_repeated_after_a_lost_answer_is_answered_as_done() {
     assert_eq!(client.ok("ip.transfer", ask(&granted["generation"])), done);
     let later = json!(done["reservations"][0]["generation"].as_u64().unwrap() + 1);
     assert_eq!(client.kind("ip.transfer", ask(&later)), "conflict");
-    // Handed on since, it is not for this request to say whose it is.
+    // It was handed on since: this request must not say whose it is.
     let on = json!({"network": "lan", "address": granted["address"], "owner": "b", "to": {"owner": "c"}});
     client.ok("ip.transfer", on);
     assert_eq!(client.kind("ip.transfer", ask(&granted["generation"])), "not_owner");
@@ -174,7 +174,7 @@ fn who_will_hold_what_is_not_told() {
     assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("at")));
 }
 
-/// What never helps is not advised: to release something where no pool gives what is asked, whatever is free.
+/// A refusal must not advise what never helps: releasing something where no pool can give what is asked, whatever is free.
 #[test]
 fn where_no_pool_can_give_what_is_wished_the_refusal_says_why() {
     let server = TestServer::new();
@@ -194,15 +194,15 @@ fn where_no_pool_can_give_what_is_wished_the_refusal_says_why() {
     for (wish, why) in [
         (
             json!({"network": "lan", "pool": "st"}),
-            ": pool `st`: it is static, and its addresses are given by name; ask for one with ip.claim, or name another pool",
+            ": pool `st`: it is static, so its addresses are only given by name; ask for one with ip.claim, or name another pool",
         ),
         (
             json!({"network": "lan", "pool": "p", "subnet": "10.0.1.0/24"}),
-            ": pool `p`, subnet 10.0.1.0/24: no dynamic pool is all of that; leave something out, or add a pool",
+            ": pool `p`, subnet 10.0.1.0/24: no dynamic pool meets all of these conditions; leave one out, or add a pool",
         ),
         (
             json!({"network": "lan", "family": 6}),
-            ": IPv6: no dynamic pool is all of that; leave something out, or add a pool",
+            ": IPv6: no dynamic pool meets all of these conditions; leave one out, or add a pool",
         ),
         (json!({"network": "named"}), ": it has no dynamic pool; add one, or ask for an address by name with ip.claim"),
         (json!({"network": "wire"}), ": it has no subnet; add one"),

@@ -1,4 +1,4 @@
-//! A store that fails on demand: before or after applying, late, never, fenced, or by a panic. Wraps any other.
+//! A wrapper of any store that fails on demand: before or after applying, late, never, fenced, or by a panic.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,41 +17,41 @@ use allod::store::{
 };
 use tokio::sync::watch;
 
-/// What happens to one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing special.
     None,
     /// Certainly nothing is written.
     NotApplied,
-    /// It is written, and the answer is lost.
+    /// It is written, but the answer is lost.
     UnknownApplied,
-    /// It is not written, and nobody can say.
+    /// It is not written, but nobody can say so.
     UnknownNotApplied,
-    /// Refused: somebody else took the shard.
+    /// Refused because another node took the shard.
     Fenced,
-    /// Refused: no room.
+    /// Refused for want of room.
     Full,
-    /// Refused: of the first thing that it changes, something else is there.
+    /// Refused because the first thing that it changes is not as expected.
     Mismatch,
-    /// Never answered, never written.
+    /// Never written and never answered.
     Hang,
-    /// The one who commits crashes.
+    /// The committer panics.
     Panic,
 }
 
+/// Changes the image that is read of a shard.
+pub type ReadAs = Box<dyn Fn(&mut ShardImage) + Send>;
+
 struct Inner {
-    /// For the next commits, in order.
+    /// Faults of the next commits, in order.
     script: VecDeque<Fault>,
-    /// For all that come after the script.
+    /// The fault of all commits after the script.
     always: Fault,
     health: StoreHealth,
     commits: u64,
-    /// Longest commit in bytes, once somebody wants to know.
+    /// The longest commit in bytes; None while nobody measures.
     longest: Option<usize>,
 }
 
-/// The wrapper.
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     state: Mutex<Inner>,
@@ -59,35 +59,41 @@ pub struct FaultyStore {
     open: watch::Sender<bool>,
     /// While false, loads wait.
     loads: watch::Sender<bool>,
-    /// What of its files is damaged.
+    /// Which of its files are damaged.
     pub damage: Mutex<Option<Arc<str>>>,
-    /// What stands in the way of what takes space, if it is not room.
+    /// What keeps it from taking more, if it is not room.
     pub obstacle: Mutex<Option<Arc<str>>>,
-    /// What is left for what lets go, if it is not as the store inside says.
+    /// The room left for releases, if it is not what the inner store says.
     pub room: Mutex<Option<u64>>,
-    /// What was acknowledged and the register lacks.
+    /// Changes that were acknowledged and that the register lacks.
     pub late: Mutex<Vec<Arc<Late>>>,
-    /// Loads find that somebody else took the shard.
+    /// None of them can be put aside, even once all of them are answered.
+    pub keeps_late: std::sync::atomic::AtomicBool,
+    /// How often one was brought until all of its claims were answered.
+    pub brought: std::sync::atomic::AtomicU64,
+    /// Loads find that another node took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
-    /// Loads are refused.
     pub loads_fail: std::sync::atomic::AtomicBool,
-    /// How often one was begun.
     pub loads_begun: std::sync::atomic::AtomicU64,
-    /// Nobody can say whether the owner still is one.
+    /// How many proofs of ownership were requested.
+    pub proofs_begun: std::sync::atomic::AtomicU64,
+    /// Ownership cannot be proved.
     pub unproved: std::sync::atomic::AtomicBool,
-    /// Whoever asked it last did not reach it, as far as it says.
+    /// Why the last request did not reach the store, as far as it says.
     pub away: Mutex<Option<Arc<str>>>,
-    /// Each proof takes so long, or to say that it is not to be had.
+    /// How long each proof takes, or its failure.
     pub proof_takes_ms: std::sync::atomic::AtomicU64,
-    /// Nobody can take a shard: there is no room for that.
+    /// There is no room to take a shard.
     pub no_room_to_take: std::sync::atomic::AtomicBool,
-    /// From when a load has read its image until it hands it out, as with a large register.
+    /// The time between reading an image and handing it out, as with a large register.
     pub image_takes_ms: std::sync::atomic::AtomicU64,
-    /// Each reading of the past takes so long.
+    /// How long each reading of history takes.
     pub past_takes_ms: std::sync::atomic::AtomicU64,
-    /// So many images that are read beside the owner lack this address, of those that should have it.
+    /// So many images read beside the owner lack this address, although it should be there.
     pub beside_lacks: Arc<Mutex<Option<(Address, u64)>>>,
-    /// The past cannot be read, but for the first batch somewhere, by which it is seen whether a place is there.
+    /// Changes what is read of a shard, by its owner or beside it.
+    pub reads_as: Arc<Mutex<Option<ReadAs>>>,
+    /// Reads of history fail, except for the first batch of a place, which shows whether the place exists.
     pub past_is: Mutex<Option<StoreError>>,
 }
 
@@ -105,6 +111,8 @@ impl FaultyStore {
             obstacle: Mutex::default(),
             room: Mutex::default(),
             late: Mutex::default(),
+            keeps_late: false.into(),
+            brought: 0.into(),
             inner,
             state: Mutex::new(state),
             open: watch::Sender::new(true),
@@ -112,6 +120,7 @@ impl FaultyStore {
             overtaken: false.into(),
             loads_fail: false.into(),
             loads_begun: 0.into(),
+            proofs_begun: 0.into(),
             unproved: false.into(),
             away: Mutex::default(),
             proof_takes_ms: 0.into(),
@@ -119,6 +128,7 @@ impl FaultyStore {
             image_takes_ms: 0.into(),
             past_takes_ms: 0.into(),
             beside_lacks: Arc::default(),
+            reads_as: Arc::default(),
             past_is: Mutex::default(),
         })
     }
@@ -135,7 +145,7 @@ impl FaultyStore {
         self.state.lock().unwrap().health = health;
     }
 
-    /// Commits wait from here on, until [`FaultyStore::let_go`].
+    /// Makes commits wait until [`FaultyStore::let_go`].
     pub fn hold(&self) {
         self.open.send_replace(false);
     }
@@ -144,7 +154,6 @@ impl FaultyStore {
         self.open.send_replace(true);
     }
 
-    /// Commits are measured from here on.
     pub fn measure(&self) {
         self.state.lock().unwrap().longest = Some(0);
     }
@@ -154,7 +163,7 @@ impl FaultyStore {
         self.state.lock().unwrap().longest.unwrap_or_default()
     }
 
-    /// Loads wait from here on, until [`FaultyStore::let_loads_go`].
+    /// Makes loads wait until [`FaultyStore::let_loads_go`].
     pub fn hold_loads(&self) {
         self.loads.send_replace(false);
     }
@@ -168,7 +177,7 @@ impl FaultyStore {
     }
 }
 
-/// The refusal of these for the first thing that they change.
+/// Refuses these batches for the first thing that they change.
 fn mismatch(batches: &[Batch]) -> CommitError {
     let first = |batch: &Batch| {
         let (network, step) = batch.acts.iter().find_map(|act| Some((act.network, act.steps.first()?)))?;
@@ -185,13 +194,13 @@ pub fn io_error() -> StoreError {
 
 impl Store for FaultyStore {
     fn info(&self) -> StoreInfo {
-        // It fills up as a disk does, whatever is inside.
+        // It fills up like a disk, whatever is inside.
         StoreInfo { full: "the disk under the data directory is full", ..self.inner.info() }
     }
 
     fn health(&self) -> StoreHealth {
         match self.state.lock().unwrap().health {
-            // What is inside may run full by itself.
+            // The inner store may run full by itself.
             StoreHealth::Ready if self.inner.health() == StoreHealth::Full => StoreHealth::Full,
             health => health,
         }
@@ -238,18 +247,28 @@ impl Store for FaultyStore {
         }
         let (inner, mut loads) = (Arc::clone(&self.inner), self.loads.subscribe());
         let takes = Duration::from_millis(self.image_takes_ms.load(Ordering::Relaxed));
+        let reads_as = Arc::clone(&self.reads_as);
         Box::pin(async move {
             loads.wait_for(|open| *open).await.unwrap();
             let image = inner.load(shard, token).await;
             tokio::time::sleep(takes).await;
-            image
+            image.map(|mut image| {
+                if let Some(reads_as) = &*reads_as.lock().unwrap() {
+                    reads_as(&mut image);
+                }
+                image
+            })
         })
     }
 
     fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
         let (image, lacks) = (self.inner.beside(shard), Arc::clone(&self.beside_lacks));
+        let reads_as = Arc::clone(&self.reads_as);
         Box::pin(async move {
             let mut image = image.await?;
+            if let Some(reads_as) = &*reads_as.lock().unwrap() {
+                reads_as(&mut image);
+            }
             let mut lacks = lacks.lock().unwrap();
             if let Some((address, times)) = lacks.as_mut().filter(|(_, times)| *times > 0) {
                 for network in &mut image.networks {
@@ -284,7 +303,7 @@ impl Store for FaultyStore {
         let mismatch = (fault == Fault::Mismatch).then(|| mismatch(&batches));
         let shard = batches.first().map_or(ShardId(0), |batch| batch.shard);
         let mut open = self.open.subscribe();
-        // Called now where it is to be applied: the order of calls is the order of effect.
+        // Call the inner store now if it is to be applied: the order of calls is the order of effects.
         let applied = match fault {
             Fault::None | Fault::UnknownApplied => Some(batches),
             Fault::NotApplied
@@ -325,6 +344,7 @@ impl Store for FaultyStore {
     }
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
+        self.proofs_begun.fetch_add(1, Ordering::SeqCst);
         let is_unproved = self.unproved.load(Ordering::SeqCst);
         let confirmed = (!is_unproved).then(|| self.inner.confirm(batches));
         let takes = Duration::from_millis(self.proof_takes_ms.load(Ordering::Relaxed));
@@ -346,6 +366,10 @@ impl Store for FaultyStore {
     }
 
     fn dealt_with(&self, late: &Arc<Late>) -> Later<Result<(), StoreError>> {
+        self.brought.fetch_add(1, Ordering::SeqCst);
+        if self.keeps_late.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(io_error())));
+        }
         self.late.lock().unwrap().retain(|other| other != late);
         Box::pin(std::future::ready(Ok(())))
     }

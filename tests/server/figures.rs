@@ -1,4 +1,4 @@
-//! What `/metrics` tells of space. Beside: `counted`, what it counts.
+//! What `/metrics` says about space; for what it counts see `counted`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Client, TestServer, http};
 
-/// All values by name and labels, as they are written.
+/// All values by name and labels, as written.
 pub fn scrape(server: &TestServer) -> BTreeMap<String, f64> {
     let text = http(server.running.http, "GET /metrics", b"").1;
     let values = text.lines().filter(|line| !line.starts_with('#'));
@@ -17,7 +17,7 @@ pub fn scrape(server: &TestServer) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Waits until the figures that were published are these.
+/// Waits until the published figures are these.
 pub fn shows(server: &TestServer, expected: &[(&str, f64)]) -> BTreeMap<String, f64> {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -63,7 +63,7 @@ fn every_address_counts_once_and_what_networks_do_is_counted() {
     client.ok("ip.decline", json!({"network": "lan", "address": "10.0.0.3", "owner": "b", "seen": "somebody"}));
     for _ in 0..2 {
         assert_eq!(
-            client.kind("ip.allocate", json!({"network": "lan", "owner": "z", "prefix_length": 24, "family": 4})),
+            client.kind("ip.allocate", json!({"network": "lan", "owner": "z", "prefix_length": 25, "family": 4})),
             "not_enough_capacity"
         );
     }
@@ -73,7 +73,8 @@ fn every_address_counts_once_and_what_networks_do_is_counted() {
     );
     let labels = "family=\"4\",network=\"lan\",realm=\"blue\"";
     let of = |name: &str| format!("allod_network_addresses_{name}{{{labels}}}");
-    // c, the claim, and sixteen of the block; the network, broadcast and gateway addresses, and the four reserved ones.
+    // Held are c, the claim, and sixteen of the block. Beside them: network, broadcast and gateway address, four reserved
+    // ones.
     let expected: Vec<(String, f64)> = [
         ("size", 256.0),
         ("held", 18.0),
@@ -94,6 +95,11 @@ fn every_address_counts_once_and_what_networks_do_is_counted() {
     assert_eq!(value(&format!("allod_network_grants_total{{{one}}}")), 6.0);
     assert_eq!(value(&format!("allod_network_releases_total{{{one},reason=\"released\"}}")), 1.0);
     assert_eq!(value(&format!("allod_network_releases_total{{{one},reason=\"declined\"}}")), 1.0);
+    assert_eq!(
+        value(&format!("allod_network_releases_total{{{one},reason=\"swept\"}}")),
+        0.0,
+        "the first is to be a rise"
+    );
     assert_eq!(value(&format!("allod_network_refusals_total{{kind=\"not_enough_capacity\",{one}}}")), 2.0);
     assert_eq!(value(&format!("allod_network_refusals_total{{kind=\"already_in_use\",{one}}}")), 1.0);
     assert!(
@@ -154,7 +160,7 @@ fn when_a_network_will_be_full_is_told_while_it_fills() {
         client.allocate(&format!("o{n}"));
         shows(&server, &[(held, f64::from(n + 1))]);
     }
-    // One in ten seconds, and 243 of 253 are left.
+    // One in ten seconds, with 243 of 253 left.
     let seconds = scrape(&server)[name];
     assert!((2_000.0..3_000.0).contains(&seconds), "{seconds}");
     // Not for ever: it ended.
@@ -173,7 +179,7 @@ fn a_network_is_told_full_when_nothing_can_be_granted_whatever_is_free_beside() 
         {"range": "10.0.0.128-10.0.0.255", "draining": true}
     ]);
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24", "pools": pools}]}));
-    // Subnets without pools are no room either.
+    // Subnets without pools do not count as room.
     client.ok("subnet.add", json!({"network": "lan", "cidr": "10.1.0.0/16", "pools": []}));
     let of = |part: &str| format!("allod_network_{part}{{family=\"4\",network=\"lan\",realm=\"default\"}}");
     let (left, size) = (of("addresses_grantable"), of("addresses_grantable_size"));
@@ -183,7 +189,7 @@ fn a_network_is_told_full_when_nothing_can_be_granted_whatever_is_free_beside() 
         client.allocate(&format!("o{n}"));
         shows(&server, &[(&left, f64::from(15 - n)), (&size, 16.0)]);
         if n == 11 {
-            // Two dozen seconds for each of four, and nothing of what is free elsewhere.
+            // About ten seconds for each of four, whatever is free elsewhere.
             let seconds = scrape(&server)[&of("exhausted_in_seconds")];
             assert!((30.0..60.0).contains(&seconds), "{seconds}");
         }
@@ -196,7 +202,7 @@ fn a_network_is_told_full_when_nothing_can_be_granted_whatever_is_free_beside() 
 fn the_largest_block_is_one_that_would_be_granted() {
     let server = TestServer::new();
     let mut client = server.client();
-    // What is larger lies where nothing is granted from.
+    // Larger free space lies where nothing is granted from.
     let pools = json!([{"range": "10.0.1.0/30"}, {"range": "10.0.128.0/18", "kind": "static"}]);
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16", "pools": pools}]}));
     let yields = json!({"name": "yields", "cooldown_seconds": 600, "cooldown_yields": true,
@@ -213,7 +219,7 @@ fn the_largest_block_is_one_that_would_be_granted() {
     shows(&server, &[(&of("lan"), 4.0), (&of("yields"), 0.0)]);
 }
 
-/// A dynamic network has no subnet in which they could be counted.
+/// A dynamic network has no subnets in which they could be counted.
 #[test]
 fn what_a_dynamic_network_has_written_down_counts_as_held_there() {
     let server = TestServer::new();
@@ -256,7 +262,7 @@ fn networks_with_whom_something_is_wrong_are_shown_however_many_there_may_be() {
     for n in 0..200 {
         client.ok("ip.allocate", json!({"network": "full", "owner": format!("o{n}")}));
     }
-    // Its own address and the last one are in the halves of it.
+    // The subnet's own address and its last one lie in its two halves.
     let lack = json!({"network": "refuses", "owner": "late", "prefix_length": 25});
     assert_eq!(client.kind("ip.allocate", lack), "not_enough_capacity");
     let held = client.ok("ip.allocate", json!({"network": "declines", "owner": "o"}));

@@ -1,5 +1,5 @@
-//! Which of several errors is answered, and which member it names: what is wrong in the params alone comes before what
-//! they name is looked up.
+//! Which of several errors is answered, and which member it names: what is wrong in the params alone comes before looking up
+//! what they name.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn what_is_wrong_in_params_alone_is_told_before_the_network_is_looked_up() {
         here["network"] = json!("lan");
         assert_eq!(refused(&mut client, method, &here), expected, "{method} {here}");
     }
-    // What may be right somewhere is a matter of the network.
+    // Whether these are right depends on the network.
     for (method, params) in [
         ("ip.allocate", json!({"owner": "a", "prefix_length": 33})),
         ("ip.claim", claim("10.0.0.8", 29)),
@@ -99,7 +99,7 @@ fn of_several_networks_the_first_member_that_is_wrong_is_named() {
         {"network": "n", "address": "10.0.0.4"},
     ]});
     assert_eq!(refused(&mut client, "ip.acquire", &wrong), ("invalid_argument".into(), "ips[1].family".into()));
-    // One network under its name and its id: only who knows it can say so.
+    // One network by its name and its id: only the server that knows it can tell.
     let mut client = server.with_lan();
     let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
     let twice = json!({"owner": "a", "ips": [{"network": "lan", "slot": "x"}, {"network": id, "slot": "x"}]});
@@ -192,7 +192,7 @@ fn what_is_obsolete_is_not_listed_as_unbound() {
     assert_eq!(client.ok("scope.list", json!({}))["scopes"][0]["unbound"], 0);
 }
 
-/// Keys and values; a value that is null takes the key away.
+/// Entries with these keys and this value; null removes the key.
 fn entries(keys: impl Iterator<Item = String>, value: &Value) -> Value {
     Value::Object(keys.map(|key| (key, value.clone())).collect())
 }
@@ -203,7 +203,7 @@ fn labels_and_tags_are_bounded_by_what_a_patch_leads_to() {
     let mut client = server.with_lan();
     let (old, new) = (|at: usize| format!("old{at}"), |at: usize| format!("new{at}"));
     let full = entries((0..32).map(old), &json!("x"));
-    // All but two go, as many come, and a value changes: more than may be there at once.
+    // All but two entries go, as many come, and one value changes: in total more than may be there at once.
     let mut patch = entries((0..30).map(old), &Value::Null);
     let more = entries((0..30).map(new).chain([old(30)]), &json!("y"));
     patch.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

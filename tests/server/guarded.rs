@@ -1,5 +1,5 @@
-//! The space of a realm is guarded whatever becomes of the acts that change whose it is: what a network durably has, no
-//! other one gets, and no act waits for ever for another.
+//! The space of a realm is guarded, whatever happens to the acts that change its owner: no other network gets what a
+//! network durably has, and no act waits for another one for ever.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -19,10 +19,10 @@ use crate::reloads::two;
 use crate::stores;
 use crate::support::{Client, TestServer, is_between_tenures, line, patient, wait_for};
 
-/// Far below the time that a commit has.
+/// Far less than the time that a commit has.
 const A_MOMENT: Duration = Duration::from_millis(100);
 
-/// Ends those who read, also where the test fails.
+/// Ends the readers, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -31,7 +31,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Says at which decision of it a subnet is added for good: each is tried before.
+/// Is this the decision that really adds a subnet? Each one is tried before.
 fn adds(command: &Command) -> bool {
     matches!(command, Command::Configure { change, .. } if matches!(**change, Configure::SubnetAdd { .. }))
 }
@@ -40,7 +40,7 @@ fn rival(cidr: &str) -> Value {
     json!({"name": "rival", "subnets": [{"cidr": cidr}]})
 }
 
-/// What a network durably has is nobody else's: not now, and not when the register is opened again.
+/// Checks that nobody else gets what a network durably has: neither now, nor once the register is opened again.
 #[track_caller]
 fn is_guarded(client: &mut Client, cidr: &str) {
     let refused = (0..200).find_map(|_| {
@@ -55,8 +55,8 @@ fn is_guarded(client: &mut Client, cidr: &str) {
     assert_eq!(refused["error"]["data"]["kind"], "overlap", "{refused}");
 }
 
-/// The one waits for the space that the other takes, the other for a network, that one for somebody who wants the network of
-/// the first as well.
+/// The move waits for the space that `subnet.add` takes. That act waits for a network, which is held by an `ip.acquire` that
+/// also wants the network of the move.
 #[test]
 fn a_move_that_waits_for_another_act_keeps_no_network_from_who_holds_what_that_act_needs() {
     let server = TestServer::new();
@@ -80,7 +80,7 @@ fn a_move_that_waits_for_another_act_keeps_no_network_from_who_holds_what_that_a
     assert_eq!(acquired["result"]["reservations"].as_array().map(Vec::len), Some(2), "{acquired}");
 }
 
-/// Space that nobody else wants is not waited for, whatever is under way beside it.
+/// A request for space that nobody else wants does not wait, whatever is under way beside it.
 #[test]
 fn who_is_refused_for_what_is_durable_waits_for_no_act_that_has_nothing_to_do_with_it() {
     if stores::not_over_redis(stores::PROOF_WAITS) {
@@ -98,8 +98,8 @@ fn who_is_refused_for_what_is_durable_waits_for_no_act_that_has_nothing_to_do_wi
     assert_eq!(other.answer()["result"]["name"], "other");
 }
 
-/// The network does not say what it has now, for it has as many requests waiting as it may; what it was asked for is durable
-/// and acknowledged.
+/// After the commit the network cannot say what it has now, because as many requests wait for it as may. The change is
+/// durable and acknowledged.
 #[test]
 fn space_that_was_added_to_a_network_which_is_swamped_is_guarded() {
     let (added, slow) = (Gate::default(), Gate::default());
@@ -128,7 +128,8 @@ fn space_that_was_added_to_a_network_which_is_swamped_is_guarded() {
     let until_stuck = |times: usize| {
         wait_for("that it stands still", || stuck.load(Ordering::SeqCst) >= times);
     };
-    // Networks and connections are dealt over the threads: of each the first is on the first thread, with the committer.
+    // Networks and connections are dealt to the threads in turn: the first of each is on the first thread, with the
+    // committer.
     let mut client = server.with_lan();
     client.ok("network.create", json!({"name": "far", "subnets": [{"cidr": "10.1.0.0/24"}]}));
     let mut crowd: Vec<_> = (0..24).map(|_| server.client()).collect();
@@ -140,7 +141,7 @@ fn space_that_was_added_to_a_network_which_is_swamped_is_guarded() {
     server.store.hold();
     drop(added);
     until_stuck(2);
-    // The place of what was decided is free again: somebody takes it.
+    // The decided request has left the queue, and another one takes its place.
     crowd.iter_mut().for_each(|one| one.raw(line(7, "ip.get", &json!({"network": "far", "address": "10.1.0.9"}))));
     wait_for("that its queue is full", || server.queued("far") >= NETWORK_QUEUE_REQUESTS_MAX);
     server.store.let_go();
@@ -161,7 +162,7 @@ fn space_that_was_added_to_a_network_which_is_swamped_is_guarded() {
     is_guarded(&mut TestServer::over(open(), |_| {}).client(), "10.9.0.0/24");
 }
 
-/// The network is stopped between its commit and the question what it has now.
+/// The network is stopped after its commit, before it is asked what it has now.
 #[test]
 fn space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guarded() {
     let (count, armed) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -186,7 +187,7 @@ fn space_that_was_added_to_a_network_which_is_stopped_behind_the_commit_is_guard
     is_guarded(&mut TestServer::over(open(), |_| {}).client(), "10.9.0.0/24");
 }
 
-/// Over Redis; nobody proves whose the register is from where a subnet is added for good on.
+/// A server over Redis: from the moment in which a subnet is really added, nobody can prove who owns the register.
 fn unproved_behind_an_added_subnet() -> TestServer {
     let (count, faulty) = (AtomicUsize::new(0), Arc::new(OnceLock::<Arc<FaultyStore>>::new()));
     let store = Arc::clone(&faulty);
@@ -205,8 +206,8 @@ fn unproved_behind_an_added_subnet() -> TestServer {
     server
 }
 
-/// Over Redis an answer without a change needs a proof, and one that is not to be had puts nothing in doubt: no network is loaded
-/// again for it.
+/// Over Redis an answer without a change needs a proof. A proof that cannot be had puts nothing in doubt, so no network is
+/// loaded again.
 #[test]
 fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_whose_the_register_is() {
     let server = unproved_behind_an_added_subnet();
@@ -218,14 +219,14 @@ fn space_that_was_added_is_guarded_though_nobody_could_prove_behind_the_commit_w
     assert_eq!(network["subnets"].as_array().map(Vec::len), Some(2), "{network}");
 }
 
-/// As before, while so many read that network that something of it is under way all the time; they are refused, and go on.
+/// As before, while so many clients read the network that something is always under way there. They are refused, and go on.
 #[test]
 fn an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_behind_its_commit_whose_the_register_is()
  {
     let server = unproved_behind_an_added_subnet();
     let mut client = server.with_lan();
-    // Whenever a proof ends others wait for the next one: somebody asks all the time, whatever is answered, and so seldom that not
-    // all that a connection may have under way is under way while there is none.
+    // Whenever a proof ends, others wait for the next one: somebody asks all the time, whatever is answered. Requests are so
+    // rare that a connection is never full while there is no proof.
     server.store.proof_takes_ms.store(50, Ordering::SeqCst);
     let over = AtomicBool::new(false);
     let mut asks = TcpStream::connect(server.running.tcp).unwrap();
@@ -253,7 +254,7 @@ fn an_act_on_a_network_that_is_read_all_the_time_ends_though_nobody_could_prove_
     });
 }
 
-/// Nobody knows whether it moved; it did, and nobody asks the network that has it now.
+/// Nobody knows whether the subnet moved. It did, and nobody asks the network that has it now.
 #[test]
 fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_has_it() {
     let server = TestServer::giving_up();
@@ -265,7 +266,7 @@ fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_
     let moved = client.call("subnet.move", json!({"network": "n", "subnet": "10.0.0.0/24", "to": "m"}));
     server.store.always(Fault::None);
     assert_eq!(moved["error"]["data"]["applied"], "unknown", "{moved}");
-    // It is loaded again, and says what it has.
+    // The network is loaded again, and says what it has.
     let has_it = |answer: &Value| !answer["result"]["subnets"][0].is_null();
     client.ok_after("network.get", &json!({"network": "n"}), 200, has_it);
     is_guarded(&mut client, "10.0.0.0/24");
@@ -273,7 +274,7 @@ fn a_subnet_that_moved_in_doubt_is_guarded_before_anybody_asks_the_network_that_
     assert_eq!(subnets.as_array().map(Vec::len), Some(2), "{subnets}");
 }
 
-/// Nobody knows whether it was deleted; it was, and holds nothing that it used.
+/// Nobody knows whether the network was deleted. It was, and holds none of the MACs that it used.
 #[test]
 fn a_network_that_was_deleted_in_doubt_keeps_no_mac_from_others() {
     let server = TestServer::giving_up();

@@ -1,4 +1,4 @@
-//! Clients of the HTTP port that do not get on: they are cut off in time, and stand in nobody's way, over TCP least of all.
+//! Clients of the HTTP port that make no progress: they are cut off in time, and are in nobody's way, least of all over TCP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::support::{TestServer, http, line, wait_for};
 
-/// Longest wait for what is bound to come.
-const SOON: Duration = Duration::from_secs(30);
+/// The longest wait for what must come.
+const SOON: Duration = Duration::from_secs(60);
 const PING: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"server.ping"}"#;
 
 /// A client that has sent this and no more.
@@ -22,7 +22,7 @@ fn sent(at: SocketAddr, text: &str) -> TcpStream {
     stream
 }
 
-/// Everything that comes, until it is closed or reset.
+/// Everything that arrives until the connection is closed or reset.
 fn rest(mut stream: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 64 << 10];
@@ -36,7 +36,7 @@ fn rest(mut stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// Has something come, or was it closed?
+/// Has something arrived, or was the connection closed?
 fn is_answered(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let come = stream.peek(&mut [0]);
@@ -48,7 +48,6 @@ fn text(stream: &TcpStream) -> String {
     String::from_utf8(rest(stream)).unwrap()
 }
 
-/// A figure of `/metrics`.
 fn figure(server: &TestServer, name: &str) -> u64 {
     let metrics = http(server.running.http, "GET /metrics", b"").1;
     let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -59,7 +58,7 @@ fn cut_off(server: &TestServer, reason: &str) -> u64 {
     figure(server, &format!("allod_http_refused_total{{reason=\"{reason}\"}}"))
 }
 
-/// A request that is answered with so many members, each with a list of some 45 000 bytes.
+/// A request with so many members, the answer to each of which is a list of some 45 000 bytes.
 fn long_batch(server: &TestServer, members: usize) -> String {
     let mut client = server.with_lan();
     for at in 0..200 {
@@ -71,7 +70,7 @@ fn long_batch(server: &TestServer, members: usize) -> String {
     format!("POST /rpc HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// The length that a head announces, and how many bytes of the body came.
+/// The length that a head announces, and how many bytes of the body arrived.
 fn lengths(answer: &[u8]) -> (usize, usize) {
     let head = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
     let text = std::str::from_utf8(&answer[..head]).unwrap();
@@ -101,7 +100,7 @@ fn a_head_over_http_that_is_not_finished_ends_its_connection() {
     let answer = text(&half);
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("server.partial_line_seconds"), "{answer}");
     assert!(cut_off(&server, "unfinished") >= 1);
-    // Who has asked nothing is not told anything.
+    // A client that has asked nothing is told nothing.
     assert_eq!(text(&sent(server.running.http, "")), "");
 }
 
@@ -125,7 +124,7 @@ fn connections_over_http_beyond_their_bound_are_told_so_and_tcp_does_not_notice(
     assert!(cut_off(&server, "connections") >= 2);
 }
 
-/// Else whoever watches it would take it for dead, and end it.
+/// Otherwise a monitor would take the server for dead, and end it.
 #[test]
 fn a_server_without_room_for_more_over_http_answers_those_who_watch_it() {
     let server = TestServer::with(|options| options.config.server.max_connections = 2);
@@ -134,7 +133,7 @@ fn a_server_without_room_for_more_over_http_answers_those_who_watch_it() {
     for mut stream in &open {
         stream.read_exact(&mut [0; 15]).unwrap();
     }
-    // More who ask nothing are there, too, than have a place.
+    // There are also more idle connections than there are places for.
     let idle: Vec<TcpStream> = (0..40).map(|_| sent(at, "")).collect();
     for path in ["GET /healthz", "GET /readyz", "GET /metrics"] {
         assert_eq!(http(at, path, b"").0, 200, "{path}");
@@ -162,7 +161,7 @@ fn requests_that_wait_over_http_take_no_places_of_tcp_clients() {
     drop(waiting);
 }
 
-/// Whoever announces much and brings little takes no room; what did come counts until it is let go.
+/// A client that announces much and sends little takes no room; what did arrive counts until it is dropped.
 #[test]
 fn bodies_over_http_have_so_many_bytes_together_and_one_beyond_is_told_so() {
     const BODY: usize = 1 << 20;
@@ -171,12 +170,12 @@ fn bodies_over_http_have_so_many_bytes_together_and_one_beyond_is_told_so() {
     let head = format!("POST /rpc HTTP/1.1\r\nhost: test\r\ncontent-length: {BODY}\r\n\r\n");
     let announced: Vec<TcpStream> = (0..2 * HTTP_BODIES_BYTES_MIN / BODY).map(|_| sent(at, &head)).collect();
     let whole = [b' ', b'\n'].repeat(BODY / 2);
-    // Blank, so it was read.
+    // The body is blank, so an answer shows that it was read.
     assert_eq!(http(at, "POST /rpc", &whole).0, 200);
     drop(announced);
     let hold = || {
         let mut stream = sent(at, &head);
-        // One that is refused is closed, and another one takes its place.
+        // A refused connection is closed, and another one takes its place.
         stream.write_all(&whole[1..]).unwrap_or_default();
         stream
     };
@@ -198,11 +197,7 @@ fn bodies_over_http_have_so_many_bytes_together_and_one_beyond_is_told_so() {
 fn an_answer_over_http_that_is_not_taken_is_cut_off() {
     let server = TestServer::with(|options| options.config.server.slow_client_seconds = 1);
     let stream = sent(server.running.http, &long_batch(&server, 500));
-    let begun = Instant::now();
-    // Until it is cut off; else all of it comes now.
-    while cut_off(&server, "slow") == 0 && begun.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for("that it is cut off", || cut_off(&server, "slow") > 0);
     let (announced, came) = lengths(&rest(&stream));
     assert!(announced > 12 << 20 && came < announced, "{came} of {announced}");
 }
@@ -237,7 +232,7 @@ fn a_stop_brings_an_answer_over_http_to_its_end() {
     let TestServer { running, .. } = server;
     let tcp = running.tcp;
     running.stopper().cancel();
-    // It takes nothing for a while, until nothing is accepted any more, and then some.
+    // The client reads nothing for a while: until nothing is accepted any more, and a little longer.
     wait_for("the stop", || TcpStream::connect(tcp).is_err());
     let ended = std::thread::spawn(move || running.wait());
     std::thread::sleep(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! What the HTTP port says to whoever asks for something that is not there, or not in that way.
+//! What the HTTP port answers to requests for paths that do not exist, or with a wrong method.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::TestServer;
 
-/// Head and body of what is answered.
+/// Head and body of the answer.
 fn asked(server: &TestServer, request: &str) -> (String, String) {
     asked_with(server, request, "")
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::stores;
 use crate::support::{Client, TestServer, line, patient, wait_for};
 
-/// Panics at each allocation by an owner `bomb`.
+/// Panics at each allocation for an owner `bomb`.
 fn bombs() -> (Hooks, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -59,7 +59,7 @@ fn three_panics_in_a_minute_stop_that_network_and_no_other() {
     }
     assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "a"})), "network_stopped");
     client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
-    // Methods over all networks say so too, and do not hang.
+    // Methods over all networks say so, too, and do not hang.
     assert_eq!(client.kind("ip.list", json!({})), "network_stopped");
     let found = crate::figures::scrape(&server);
     let stopped = |name: &str| found[&format!("allod_network_stopped{{network=\"{name}\",realm=\"default\"}}")];
@@ -85,7 +85,7 @@ fn a_panic_under_a_hold_gives_up_the_joint_act_and_nothing_hangs() {
     client.allocate("b");
 }
 
-/// What those say who are answered at all, which somebody must be: on a busy machine that takes its time.
+/// The answers of those clients that are answered at all. At least one must be, which takes time on a busy machine.
 pub fn answers_of_some(clients: &mut [Client]) -> Vec<Value> {
     for _ in 0..3_000 {
         let said: Vec<_> = clients
@@ -99,7 +99,7 @@ pub fn answers_of_some(clients: &mut [Client]) -> Vec<Value> {
     panic!("nobody was answered");
 }
 
-/// Opens when dropped, so that a test which fails before does not wait for the stuck thread for ever.
+/// Opens when dropped, so that a test that fails earlier does not wait for the stuck thread for ever.
 #[derive(Default)]
 pub struct Gate(pub Arc<(Mutex<bool>, Condvar)>);
 
@@ -110,7 +110,7 @@ impl Drop for Gate {
     }
 }
 
-/// Two reactor threads, one of them stuck in a decision of `lan`. The clients of the other one fill `lan`'s queue to its
+/// Two reactor threads, one of them stuck in a decision of `lan`. Clients on the other one fill `lan`'s queue up to its
 /// bound and are refused beyond it, while a neighbour on that thread answers.
 #[test]
 fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
@@ -132,14 +132,14 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
     });
     let gate = gate; // Dropped before the server, which waits for its threads.
     let mut client = server.with_lan();
-    // Networks are dealt over the threads: half of these live on the free one.
+    // Networks are dealt to the threads in turn: half of these live on the free one.
     for at in 0..16 {
         let subnets = json!([{"cidr": format!("10.1.{at}.0/24")}]);
         client.ok("network.create", json!({"name": format!("n{at}"), "subnets": subnets}));
     }
     client.send("ip.allocate", json!({"network": "lan", "owner": "slow"}));
     wait_for("that it is decided", || entered.load(Ordering::SeqCst) > 0);
-    // Half of the clients live on the stuck thread; the other half brings more than the queue holds.
+    // Half of the clients live on the stuck thread; the other half sends more than the queue holds.
     let most = line(7, "ip.get", &json!({"network": "lan", "address": "10.0.0.9"})).repeat(1_024);
     let mut crowd: Vec<_> = (0..24).map(|_| server.client()).collect();
     for one in &mut crowd {
@@ -150,10 +150,10 @@ fn a_network_that_is_swamped_refuses_and_its_neighbours_answer() {
         assert_eq!(answer["error"]["data"]["kind"], "overloaded", "{answer}");
         assert!(answer["error"]["data"]["retry_after_ms"].is_u64());
     }
-    // Metrics are served beside the reactors, so they tell it even now.
+    // Metrics are served beside the reactors, so they are available even now.
     let waiting = server.queued("lan");
     assert!((1..=NETWORK_QUEUE_REQUESTS_MAX).contains(&waiting), "{waiting} in the queue");
-    // Over Redis each answer is proved by the committer, which is on one of the two threads as well.
+    // Over Redis each answer is proved by the committer, which is also on one of the two threads.
     if !stores::not_over_redis("the thread that is stuck may be the one that proves answers") {
         let mut others: Vec<_> = (0..32).map(|_| server.client()).collect();
         for (at, other) in others.iter_mut().enumerate() {
@@ -177,7 +177,8 @@ fn a_deadline_is_for_the_beginning_and_not_for_the_store() {
     };
     let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
     let mut client = server.with_lan();
-    // Read together: the first takes 60 ms, so the second is over before it is begun, and the third is not.
+    // All three are read together. The first takes 60 ms, so the second one's deadline passes before it is begun; the
+    // third's does not.
     let ask = |id, owner: &str, ms: u64| {
         line(id, "ip.allocate", &json!({"network": "lan", "owner": owner, "deadline_ms": ms}))
     };
@@ -188,7 +189,7 @@ fn a_deadline_is_for_the_beginning_and_not_for_the_store() {
     assert_eq!(answers[1]["error"]["data"]["kind"], "overloaded");
     assert_eq!(answers[2]["result"]["address"], "10.0.0.3", "what is refused changes nothing");
     server.store.hold();
-    // Begun in time, waiting for the store only: it is not refused.
+    // This one is begun in time and waits only for the store: it is not refused.
     client.send("ip.allocate", json!({"network": "lan", "owner": "d", "deadline_ms": 1_000}));
     std::thread::sleep(Duration::from_millis(1_200));
     server.store.let_go();

@@ -1,4 +1,5 @@
-//! A list that takes several looks shows its network as it was at one moment, and says from where what changes is told.
+//! A list that takes several looks shows its network as it was at one moment, and gives the cursor from which changes are
+//! told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{Client, TestServer, line};
 use crate::watch::event;
 
-/// More than four looks.
+/// Needs more than four looks.
 const SLOTS: usize = 4_321;
 
 fn lan(server: &TestServer) -> Client {
@@ -19,14 +20,14 @@ fn lan(server: &TestServer) -> Client {
     client
 }
 
-/// Has the slot this place, whatever it had.
+/// Gives the slot this place, whatever it had before.
 fn claim(id: usize, slot: usize, place: usize) -> String {
     let ask = json!({"network": "lan", "owner": format!("o{}", slot % 700), "slot": slot.to_string(),
                      "address": format!("10.0.{}.{}", place / 250, 1 + place % 250), "replace": true});
     line(id as u64, "ip.claim", &ask)
 }
 
-/// Asks for all of it at once, and waits until all is done.
+/// Sends all requests at once, and waits until they are done.
 fn all_done(client: &mut Client, asks: &[String]) {
     client.raw(asks.concat());
     for _ in asks {
@@ -35,13 +36,14 @@ fn all_done(client: &mut Client, asks: &[String]) {
     }
 }
 
-/// Each slot moves to another address, one after the other and round again, until it is told to stop. Answers how many did.
+/// Moves one slot after the other to another address, round and round, until it is told to stop. Returns how many moves were
+/// made.
 fn move_about(server: &TestServer, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
     let (mut client, stop) = (server.client(), Arc::clone(stop));
     std::thread::spawn(move || {
         let mut moved = 0;
         while !stop.load(Ordering::Relaxed) {
-            // Of three places a slot has one, and takes the next.
+            // A slot has one of three places, and takes the next one.
             let asks = (moved..moved + 100).map(|n| claim(n, n % SLOTS, (n + SLOTS) % (3 * SLOTS)));
             all_done(&mut client, &asks.collect::<Vec<_>>());
             moved += 100;
@@ -57,7 +59,7 @@ fn fill(client: &mut Client) {
     }
 }
 
-/// Slot and address of each.
+/// Slot and address of each reservation.
 fn shown(listed: &Value) -> Vec<(String, String)> {
     let text = |view: &Value, member: &str| view[member].as_str().unwrap().to_owned();
     let of = |view: &Value| (text(view, "slot"), text(view, "address"));
@@ -125,7 +127,7 @@ fn a_list_is_whole_also_where_its_network_is_configured_meanwhile() {
             assert_eq!(shown(listed).len(), SLOTS);
             shown_with.insert(listed["cursor"].to_string());
         } else {
-            // Each time it began it was configured: it says so, and nothing of it is shown.
+            // The network was reconfigured during each try: the answer says so, and shows nothing.
             assert_eq!(answer["error"]["data"]["kind"], "overloaded", "{answer}");
             assert!(answer["error"]["message"].as_str().unwrap().contains("`lan` changed too much"), "{answer}");
         }

@@ -1,13 +1,13 @@
-//! A MAC is unique in its realm, whichever of its networks carries it.
+//! A MAC is unique in its realm, whichever network carries it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use allod::core::state::{Entry, Key, NetworkConfig, Reservation, State, Step};
 use allod::core::types::Version;
 use allod::store::{Act, Batch, Seq, ShardId, Store, Token};
 use serde_json::{Value, json};
 
-use crate::support::{Client, TestServer, line};
+use crate::support::{Client, TestServer, line, wait};
 
 fn three_networks(server: &TestServer) -> Client {
     let mut client = server.client();
@@ -25,7 +25,7 @@ fn with_mac(network: &str, owner: &str, mac: &str) -> Value {
     json!({"network": network, "owner": owner, "mac": mac})
 }
 
-/// A repeat may find room for what the request did not: then it would be another answer.
+/// Otherwise a repeat might find room for the optional address, and be answered differently.
 #[test]
 fn one_mac_for_several_addresses_is_refused_also_where_some_are_optional() {
     let server = TestServer::new();
@@ -36,7 +36,7 @@ fn one_mac_for_several_addresses_is_refused_also_where_some_are_optional() {
     assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("mac")), "{refused}");
 }
 
-/// Of a realm it is one, whichever of its networks they lie in; another realm has MACs of its own.
+/// A MAC is unique in a realm, whichever of its networks the addresses lie in; another realm has MACs of its own.
 #[test]
 fn one_mac_for_addresses_of_several_networks_of_a_realm_is_refused_as_for_several_of_one() {
     let server = TestServer::new();
@@ -56,7 +56,7 @@ fn one_mac_for_addresses_of_several_networks_of_a_realm_is_refused_as_for_severa
     assert_eq!(client.kind("ip.acquire", ask(&["one", "none"])), "not_found");
 }
 
-/// `invalid_argument` comes before all that the network finds; but a repeat asks for no MAC.
+/// `invalid_argument` comes before everything that the network finds; but a repeat generates no MAC.
 #[test]
 fn that_no_mac_can_be_made_is_told_before_anything_else_that_stands_in_the_way() {
     let server = TestServer::new();
@@ -95,7 +95,7 @@ fn a_mac_of_one_network_is_refused_in_another_of_its_realm_until_it_is_let_go() 
     let data = &refused["error"]["data"];
     assert_eq!((&data["kind"], &data["address"]), (&json!("already_in_use"), &json!("10.0.0.1")), "{refused}");
     client.ok("ip.allocate", with_mac("other", "b", mac));
-    // Without the MAC there is an address; giving it the MAC later is refused as well.
+    // Without the MAC an address is granted; setting the MAC later is refused as well.
     client.ok("ip.allocate", json!({"network": "two", "owner": "b"}));
     let update = json!({"network": "two", "owner": "b", "set": {"mac": mac}});
     assert_eq!(client.kind("ip.update", update.clone()), "already_in_use");
@@ -142,10 +142,10 @@ fn who_is_refused_a_mac_of_another_network_is_told_who_holds_it() {
     }
 }
 
-/// Each refusal asks the other network, which has as many to answer.
+/// For each refusal a network asks the other one, which has as many refusals to answer.
 #[test]
 fn two_networks_that_refuse_each_other_their_macs_answer_all() {
-    // Holders are asked for one after the other, and nobody waits for names for longer than two seconds.
+    // Holders are looked up one after the other, and nobody waits for names longer than two seconds.
     const AT_ONCE: u64 = 50;
     let server = TestServer::with(|options| options.config.server.threads = 2);
     let mut first = three_networks(&server);
@@ -237,37 +237,52 @@ fn macs_that_are_made_up_differ_over_all_networks_of_a_realm() {
     }
 }
 
+/// One client asks for the MACs from first to last, the other from last to first, again and again until they have met in
+/// between, so that each got some.
 #[test]
 fn of_two_networks_that_want_the_same_macs_at_once_each_mac_goes_to_one() {
     let server = TestServer::with(|options| options.config.server.threads = 2);
     let mut first = three_networks(&server);
     let mut second = server.client();
-    let asks = |network: &str| -> String {
+    let asks = |network: &str, round: u64, order: &mut dyn Iterator<Item = u64>| -> String {
         let ask = |at: u64| {
-            let mac = format!("52:54:00:00:{:02x}:{:02x}", at / 256, at % 256);
-            line(at, "ip.allocate", &with_mac(network, &format!("vm/{at}"), &mac))
+            let mac = format!("52:54:00:{round:02x}:{:02x}:{:02x}", at / 256, at % 256);
+            line(at, "ip.allocate", &with_mac(network, &format!("vm/{round}/{at}"), &mac))
         };
-        (0..400).map(ask).collect()
+        order.map(ask).collect()
     };
-    first.raw(asks("one"));
-    second.raw(asks("two"));
-    let mut given = [0; 400];
-    for client in [&mut first, &mut second] {
-        for _ in 0..400 {
-            let answer = client.answer();
-            let at = answer["id"].as_u64().unwrap() as usize;
-            match &answer["error"]["data"]["kind"] {
-                Value::Null => given[at] += 1,
-                kind => assert_eq!(kind, "already_in_use", "{answer}"),
+    let has_met = (0..100).any(|round| {
+        let texts = [asks("one", round, &mut (0..400)), asks("two", round, &mut (0..400).rev())];
+        let together = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for (client, text) in [&mut first, &mut second].into_iter().zip(texts) {
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    client.raw(text);
+                });
             }
-        }
-    }
-    assert!(given.iter().all(|count| *count == 1), "{given:?}");
-    let held = first.ok("ip.list", json!({"count_only": true}));
-    assert_eq!(held["count"], 400);
+        });
+        let given = [&mut first, &mut second].map(|client| granted(client, 400));
+        let mut all: Vec<u64> = given.iter().flatten().copied().collect();
+        all.sort_unstable();
+        assert!(all.iter().copied().eq(0..400), "round {round}: {given:?}");
+        given.iter().all(|given| !given.is_empty())
+    });
+    assert!(has_met, "they never met");
 }
 
-/// No interface has one of a group (its first byte is odd) or all zeros: whoever records it mistook something.
+/// Reads so many answers. Returns the ids of the granted ones; the MACs of the others were in use.
+fn granted(client: &mut Client, answers: usize) -> Vec<u64> {
+    let granted = |answer: Value| {
+        let kind = &answer["error"]["data"]["kind"];
+        assert!(kind.is_null() || kind == "already_in_use", "{answer}");
+        kind.is_null().then(|| answer["id"].as_u64().unwrap())
+    };
+    (0..answers).filter_map(|_| granted(client.answer())).collect()
+}
+
+/// No interface has a group MAC (with an odd first byte) or all zeros, so recording one is a mistake.
 #[test]
 fn a_mac_that_no_interface_can_have_is_refused_wherever_one_is_given() {
     let server = TestServer::new();
@@ -287,7 +302,7 @@ fn a_mac_that_no_interface_can_have_is_refused_wherever_one_is_given() {
         refused(&mut client, "ip.acquire", json!({"owner": "a", "mac": mac, "ips": [{"network": "one"}]}), "mac");
         let update = json!({"network": "one", "owner": "held", "set": {"mac": mac}});
         refused(&mut client, "ip.update", update, "set.mac");
-        // What was recorded before this was refused is still found by it.
+        // One that was recorded by an earlier release can still be found.
         assert_eq!(client.ok("ip.list", json!({"mac": mac}))["reservations"], json!([]));
     }
     for prefix in ["01:00:5e", "ff-ff-ff"] {
@@ -302,12 +317,8 @@ fn a_mac_that_no_interface_can_have_is_refused_wherever_one_is_given() {
     assert!(made["mac"].as_str().unwrap().starts_with("00:00:00:"), "{made}");
 }
 
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
-}
-
-/// Rewrites what a register has, as if it had been written before a MAC was looked at: networks make MACs under `prefix`, and
-/// what is held has `mac`.
+/// Rewrites a register as an earlier release may have left it, without checks of MACs: networks make MACs under `prefix`,
+/// and holdings have `mac`.
 fn rewrite(store: &dyn Store, prefix: &str, mac: &str) {
     for shard in (0..store.info().shards).map(ShardId) {
         let token = Token(0x7000 + u128::from(shard.0));
@@ -355,7 +366,7 @@ fn what_was_recorded_before_such_a_mac_was_refused_is_served_as_before_and_can_b
     let listed = client.ok("ip.list", json!({"mac": mac}));
     assert_eq!((&listed["reservations"][0]["owner"], &listed["reservations"][0]["mac"]), (&json!("a"), &json!(mac)));
     assert_eq!(client.ok("network.get", json!({"network": "one"}))["l2"]["mac_prefix"], prefix);
-    // What is there already is what a file at the start asks for, and other members change without it.
+    // A file read at the start asks for what is there already, and other members can change without the MAC.
     let mut again = with(prefix);
     again["if_absent"] = json!(true);
     assert_eq!(client.ok("network.create", again)["created"], false);
@@ -363,7 +374,7 @@ fn what_was_recorded_before_such_a_mac_was_refused_is_served_as_before_and_can_b
     client.ok("ip.update", json!({"network": "one", "owner": "a", "set": {"note": "old"}}));
     let handed = json!({"network": "one", "address": "10.0.0.1", "owner": "a", "to": {"owner": "b"}});
     assert_eq!(client.ok("ip.transfer", handed)["reservations"][0]["mac"], mac);
-    // None is made under such a prefix any more, until it is mended.
+    // No MAC is made under such a prefix any more, until it is corrected.
     let refused = client.call("ip.allocate", with_mac("one", "c", "auto"));
     let message = refused["error"]["message"].as_str().unwrap();
     assert_eq!(refused["error"]["data"]["field"], "mac", "{refused}");

@@ -5,7 +5,6 @@
     reason = "a failed unwrap is how a test fails; tests wait on real processes and files"
 )]
 
-/// As in the product.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

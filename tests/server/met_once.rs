@@ -1,4 +1,4 @@
-//! What goes through networks, one after the other, passes nothing over that moves from one to another meanwhile.
+//! A request that goes through one network after the other misses nothing that meanwhile moves between them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer, line};
 
-/// So often each thing is tried while a subnet moves to and fro.
+/// How often each request is tried while a subnet moves to and fro.
 const ROUNDS: usize = 40;
-/// So many lie in the network between the two.
+/// How many reservations lie in the network between the two.
 const BETWEEN: usize = 300;
 const MOVING: &str = "10.9.0.0/24";
 
@@ -54,7 +54,7 @@ impl Drop for ToAndFro {
     }
 }
 
-/// Something of scope `s` in the subnet that moves, and much of it in the network between.
+/// Reservations of scope `s`: one in the moving subnet, and many in the network between.
 fn hold(client: &mut Client) {
     let mut ask = json!({"subnet": MOVING, "scope": "s", "owner": "o", "slot": "moves", "claimant": "c"});
     for network in ["a", "z"].iter().cycle() {

@@ -1,4 +1,4 @@
-//! The store finds something else than a change expects: memory is wrong in some way that nobody thought of.
+//! The store finds something else than a change expects: memory is wrong in a way that nobody thought of.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,7 +15,7 @@ fn mismatches(server: &TestServer) -> f64 {
     counted.unwrap().trim().parse().unwrap()
 }
 
-/// Certainly nothing of it was done, and it may be asked again.
+/// Certainly nothing was done, and the request may be repeated.
 #[track_caller]
 fn was_not_done(answer: &Value) {
     let data = &answer["error"]["data"];
@@ -49,8 +49,9 @@ fn a_change_that_finds_something_else_is_not_done_and_its_network_serves_again_f
     assert_eq!(mismatches(&server), 1.0);
 }
 
-/// One group is found wrong in one network. What was decided beside it and behind it is refused as not done, in other networks
-/// too (a difference to the rule, see `consistency`); what was acknowledged stands, and everybody is served at once.
+/// One network has a group with a wrong expectation. What was decided beside and behind it is refused as not done, in other
+/// networks, too (a difference to the rule, see `consistency`). What was acknowledged stands, and everybody is served at
+/// once.
 #[test]
 fn what_travels_with_a_mismatch_is_refused_and_nothing_acknowledged_is_lost() {
     let server = TestServer::new();
@@ -64,14 +65,14 @@ fn what_travels_with_a_mismatch_is_refused_and_nothing_acknowledged_is_lost() {
     server.store.hold();
     server.store.next([Fault::None, Fault::Mismatch]);
     let mut asked = Vec::new();
-    // Each of the first two is a group; the others wait for room behind them.
+    // Each of the first two is a group of its own; the others wait for room behind them.
     for (network, owner) in [("lan", "first"), ("lan", "wrong"), ("dmz", "beside"), ("lan", "behind")] {
         let before = server.store.commits();
         asked.push((ask(&mut client, network, owner), network, owner));
         let may_be_sent = asked.len() <= 2;
         wait_for("its commit", || !may_be_sent || server.store.commits() > before);
     }
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(client.waits_still(std::time::Duration::from_millis(100)));
     server.store.let_go();
     let answers: Vec<Value> = asked.iter().map(|_| client.answer()).collect();
     for (id, _, owner) in &asked {
@@ -108,7 +109,7 @@ fn an_act_over_two_networks_that_finds_something_else_is_done_in_neither() {
     assert_eq!(again["reservations"].as_array().map(Vec::len), Some(2));
 }
 
-/// Each request that ends asks whether something is to be loaded, and so does each failure.
+/// Each request that ends checks whether something is to be loaded, and so does each failure.
 #[test]
 fn a_shard_that_cannot_be_loaded_is_tried_again_once_a_second_however_many_ask_meanwhile() {
     let server = TestServer::new();
@@ -122,10 +123,10 @@ fn a_shard_that_cannot_be_loaded_is_tried_again_once_a_second_however_many_ask_m
         client.ok("ip.allocate", json!({"network": "dmz", "owner": format!("o{n}")}));
     }
     let loads = server.store.loads_begun.load(Ordering::SeqCst) - begun_before;
-    // The first, and one for each second since.
+    // The first try, and one for each second since.
     assert!((1..=2 + begun.elapsed().as_secs()).contains(&loads), "{loads} in {:?}", begun.elapsed());
     server.store.loads_fail.store(false, Ordering::SeqCst);
-    // Who asks waits for it, but not for as long as a shard rests.
+    // A request waits for the load, but not for as long as the shard rests between tries.
     let mut asks = || client.call("ip.allocate", json!({"network": "lan", "owner": "a"}));
     let served = (0..100).map(|_| asks()).find(|answer| answer["error"].is_null());
     assert_eq!(

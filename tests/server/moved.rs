@@ -1,4 +1,4 @@
-//! Of two nodes one owns the register; a client of the other one that wishes to be sent on is told where: `moved`.
+//! One of two nodes owns the register. A client of the other one that wants to be redirected is told where it is: `moved`.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allod::serve::Options;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
@@ -22,13 +23,18 @@ pub fn secret() -> NamedTempFile {
 }
 
 pub fn node(redis: &Server, name: &str, secret: &Path) -> TestServer {
+    node_with(redis, name, secret, |_| {})
+}
+
+pub fn node_with(redis: &Server, name: &str, secret: &Path, change: impl FnOnce(&mut Options)) -> TestServer {
     TestServer::over(Arc::new(redis.open().unwrap()), |options| {
         name.clone_into(&mut options.config.server.node);
         "127.0.0.1:0".clone_into(&mut options.config.cluster.listen);
         secret.clone_into(&mut options.config.cluster.secret_file);
         options.config.server.threads = 2;
-        // Nodes are seen and found as time goes by.
+        // Nodes discover each other in real time.
         options.clock = Arc::new(allod::actors::clock::SystemClock);
+        change(options);
     })
 }
 
@@ -40,7 +46,7 @@ fn who_wishes_to_be_sent_on_is_told_where_as_written_down() {
     owner.with_lan();
     let other = node(&redis, "south", secret.path());
     let mut client = other.client();
-    // Until it has heard where clients reach the owner.
+    // Until the node has heard where clients reach the owner.
     let end = Instant::now() + Duration::from_secs(60);
     while client.ok("cluster.nodes", json!({})).to_string().matches("\"address\"").count() < 2 {
         assert!(Instant::now() < end, "the nodes do not find each other");
@@ -60,6 +66,6 @@ fn who_wishes_to_be_sent_on_is_told_where_as_written_down() {
     if let Some(wrong) = compare("moved", &text) {
         panic!("{wrong}");
     }
-    // It forwards again.
+    // The node forwards again.
     assert_eq!(client.ok("ip.allocate", json!({"network": "lan", "owner": "web/0"}))["address"], "10.0.0.2");
 }

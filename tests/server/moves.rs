@@ -1,4 +1,4 @@
-//! Subnets that move to another network, and who holds something in them.
+//! Subnets that move to another network, with holdings in them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn create(client: &mut Client, name: &str, cidr: &str, limits: Value) {
     client.ok("network.create", json!({"name": name, "subnets": [{"cidr": cidr}], "limits": limits}));
 }
 
-/// Networks `n` and `m`, made within one second: by the clock alone both would count from the same generation.
+/// Networks `n` and `m`, created within one second: by the clock alone both would count from the same generation.
 fn with_two(server: &TestServer) -> Client {
     let mut client = server.client();
     for (name, cidr) in [("n", "10.0.0.0/24"), ("m", "10.1.0.0/24")] {
@@ -90,8 +90,8 @@ fn nobody_holds_more_than_may_be_by_a_move() {
     }
 }
 
-/// What is large takes longer, and longest where processors are slow: told each time that nobody knows whether it was done,
-/// somebody who repeats it would never get on.
+/// A large subnet takes longer, most of all on slow processors. If the client were told each time that the outcome is
+/// unknown, it would repeat the move for ever.
 #[test]
 fn a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes() {
     let server = TestServer::giving_up();
@@ -116,7 +116,7 @@ fn a_large_subnet_may_take_longer_to_move_than_the_store_has_for_other_changes()
     assert!(server.store.longest() > 4 * BATCH_BYTES_MAX, "{} bytes", server.store.longest());
 }
 
-/// Whichever shards they are in: who keeps what he is told by address knows in the end who holds it.
+/// This holds whichever shards they are in. A client that records what it is told by address must end with the right holder.
 #[test]
 fn who_follows_a_realm_is_told_that_a_subnet_leaves_before_it_arrives() {
     let server = TestServer::new();
@@ -143,7 +143,7 @@ fn who_follows_a_realm_is_told_that_a_subnet_leaves_before_it_arrives() {
     }
 }
 
-/// Also where what moves is more than is read at once.
+/// Also if more moves than is read at once.
 #[test]
 fn what_moves_is_told_to_leave_before_it_arrives_out_of_the_store_too() {
     let open = crate::stores::reopened(4);
@@ -199,7 +199,7 @@ fn what_moves_is_told_to_leave_before_it_arrives_out_of_the_store_too() {
     assert_eq!(way_of("10.1.0.150", &history(&mut client, json!({}))), expected, "in the history of all");
 }
 
-/// A network has a name until it is renamed, and whoever waits for that meanwhile means what is called so afterwards.
+/// A network has its name until it is renamed. A request that waits for that means whatever has the name afterwards.
 #[test]
 fn a_move_behind_a_rename_moves_nothing_by_the_old_name() {
     let server = TestServer::new();

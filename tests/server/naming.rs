@@ -1,12 +1,10 @@
-//! What networks, subnets and pools may be called, and what they are called while that changes.
-
-use std::time::Duration;
+//! Which names networks, subnets and pools may have, and under which name they are known while it changes.
 
 use serde_json::json;
 
 use crate::support::{Client, TestServer};
 
-/// All of them found it by that name before the first rename was durable.
+/// All of them find the network by that name before the first rename is durable.
 #[test]
 fn of_several_who_rename_a_network_by_its_old_name_at_once_the_first_one_does() {
     let server = TestServer::new();
@@ -15,9 +13,8 @@ fn of_several_who_rename_a_network_by_its_old_name_at_once_the_first_one_does() 
     server.store.hold();
     let mut clients: Vec<_> = (0..4).map(|_| server.client()).collect();
     for (at, client) in clients.iter_mut().enumerate() {
-        client.send("network.update", json!({"network": "lan", "set": {"name": format!("new-{at}")}}));
+        client.hand_in("network.update", json!({"network": "lan", "set": {"name": format!("new-{at}")}}));
     }
-    std::thread::sleep(Duration::from_millis(200));
     server.store.let_go();
     let answers: Vec<_> = clients.iter_mut().map(Client::answer).collect();
     let (renamed, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.get("result").is_some());
@@ -29,7 +26,7 @@ fn of_several_who_rename_a_network_by_its_old_name_at_once_the_first_one_does() 
     assert_eq!(client.ok("network.get", json!({"network": name}))["subnets"][0]["cidr"], "10.0.0.0/24");
 }
 
-/// Something that is no part of a range or prefix comes behind the address.
+/// After the address comes something that is no part of a range or prefix.
 #[test]
 fn a_name_that_begins_with_an_address_and_is_none_names_what_it_was_given_to() {
     let server = TestServer::new();

@@ -21,7 +21,7 @@ fn five(client: &mut Client) {
     }
 }
 
-/// All pages of a list, so many rows each; one of these changes is made behind each.
+/// All pages of a list with so many rows each; after each page one of the changes is made.
 fn pages(client: &mut Client, (method, list): (&str, &str), limit: usize, changes: &[(&str, Value)]) -> Vec<Value> {
     let (mut ask, mut all) = (json!({"limit": limit}), Vec::new());
     let mut changes = changes.iter();
@@ -46,7 +46,7 @@ fn moves(subnet: u8, from: &str, to: &str) -> (&'static str, Value) {
 
 const HELD: (&str, &str) = ("ip.list", "reservations");
 
-/// Addresses of what [`five`] made, in the order in which a list that begins then has them.
+/// The addresses that [`five`] made, in the order of a list that begins at that time.
 fn each() -> Vec<String> {
     (0..5).flat_map(|at| [format!("10.{at}.0.1"), format!("10.{at}.0.2")]).collect()
 }
@@ -60,12 +60,13 @@ fn what_was_there_throughout_is_listed_once_whatever_its_network_is_renamed_to_b
     let server = TestServer::new();
     let mut client = server.client();
     five(&mut client);
-    // Over the page and back: forward what was listed, back what was not, and the one that the page stands in.
+    // Renames across the page's end: of a listed network forward, of an unlisted one back, and of the one in which the page
+    // ends.
     let renames = [rename("a", "z"), rename("e", "aa"), rename("c", "bb"), rename("z", "cc")];
     let listed = pages(&mut client, HELD, 2, &renames);
     assert_eq!(addresses(&listed), each());
     assert_eq!(listed[9]["network"], "aa", "each is shown with its name of then");
-    // From here on by the names of now.
+    // A new list uses the present names.
     let listed = pages(&mut client, HELD, 2, &[]);
     let networks: Vec<&str> = listed.iter().step_by(2).map(|held| held["network"].as_str().unwrap()).collect();
     assert_eq!(networks, ["aa", "b", "bb", "cc", "d"]);
@@ -103,7 +104,8 @@ fn a_place_that_another_server_told_goes_by_the_names_of_now() {
 
 #[test]
 fn what_was_there_throughout_is_listed_once_wherever_its_subnet_moves_between_two_pages() {
-    // Forward what was listed, back what was not, the one in which the page ends, there and on, and renamed as well.
+    // A listed subnet moves forward, an unlisted one back, so does the one in which the page ends; one moves twice, one is
+    // also renamed.
     let stories = [
         (2, vec![moves(0, "a", "e"), moves(4, "e", "a"), moves(2, "c", "b")]),
         (1, vec![moves(0, "a", "c"), moves(0, "c", "e"), moves(3, "d", "a"), rename("d", "aa")]),
@@ -162,12 +164,13 @@ fn a_list_that_is_asked_for_while_subnets_move_has_each_once() {
     moving.join().unwrap();
 }
 
-/// How networks were called before it started no server knows. Whoever takes what is not on a list for free needs all of it.
+/// No server knows the names that networks had before it started. A client that takes what is not listed for free needs the
+/// complete list.
 #[test]
 fn a_list_goes_on_behind_a_restart_where_all_is_as_it_was_and_is_refused_where_it_is_not() {
     let reopen = stores::reopened(2);
     let tenures = AtomicU64::new(20);
-    // Each draws others, as they do outside of tests.
+    // Each server draws other random numbers, as in production.
     let start = || {
         TestServer::over(reopen(), |options| {
             let own = ManualClock::new(WallTime(1_772_356_364_031), tenures.fetch_add(1, Ordering::Relaxed));
@@ -203,7 +206,7 @@ fn a_list_goes_on_behind_a_restart_where_all_is_as_it_was_and_is_refused_where_i
     }
 }
 
-/// Else the new one would be told from its beginning on, as if it came behind what the old one had.
+/// Otherwise the new network would be told from its beginning, as if it came after what the old one had.
 #[test]
 fn a_place_in_a_network_that_is_gone_is_no_place_in_the_next_one_of_its_name() {
     let server = TestServer::new();
@@ -233,7 +236,7 @@ fn scopes_are_listed_by_name_page_by_page_each_once_with_what_it_holds_in_all_ne
     let server = TestServer::new();
     let mut client = server.client();
     five(&mut client);
-    // In each network scopes of its own among those of all.
+    // Each network has scopes of its own among the common ones.
     for (at, network) in ["a", "b", "c", "d", "e"].iter().enumerate() {
         for scope in ["a", "n", "z", &format!("m{at}"), &format!("x{at}")] {
             client.ok("ip.allocate", json!({"network": network, "owner": "o", "scope": scope}));
@@ -250,7 +253,7 @@ fn scopes_are_listed_by_name_page_by_page_each_once_with_what_it_holds_in_all_ne
     for limit in [1, 3, 7, 13, 14] {
         assert_eq!(pages(&mut client, SCOPES, limit, &[]), whole, "{limit} a page");
     }
-    // Behind a scope that is there no more it goes on as if it were.
+    // After a scope that is gone the list goes on as if it were still there.
     let gone = [("scope.release", json!({"scope": "m1"}))];
     let listed: Vec<String> = pages(&mut client, SCOPES, 4, &gone).iter().map(name).collect();
     assert_eq!(listed, names);
@@ -269,14 +272,14 @@ fn a_page_of_scopes_is_no_longer_than_an_answer_may_be_however_long_their_names_
     let server = TestServer::new();
     let mut client = server.client();
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
-    // As JSON each name is twice as long.
+    // As JSON each name takes twice the bytes.
     let scopes: Vec<String> = (0..7_400).map(|n| format!("{n:06}{}", "\"".repeat(250))).collect();
     for some in scopes.chunks(400) {
         let ask = |scope| json!({"network": "lan", "owner": "o", "scope": scope, "brief": true});
         client.raw(some.iter().map(|scope| line(1, "ip.allocate", &ask(scope))).collect::<String>());
         some.iter().for_each(|_| assert!(client.answer().get("result").is_some()));
     }
-    // Who knows of no pages is told all that an answer may have.
+    // A client that knows nothing of pages is given as much as fits into one answer.
     let (mut listed, mut ask) = (Vec::new(), json!({}));
     loop {
         client.send("scope.list", ask.clone());

@@ -1,7 +1,6 @@
-//! The server over Redis: what an owner may still say when another one has taken its shards.
+//! The server over Redis: what an owner may still say after another one has taken its shards.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use allod::actors::clock::{Clock, ManualClock, SystemClock};
 use allod::core::address::Address;
@@ -14,16 +13,12 @@ use serde_json::{Value, json};
 
 use crate::faulty::Fault;
 use crate::redis_server::Server;
-use crate::support::{Client, TestServer, http, line};
-
-fn wait<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
-}
+use crate::support::{Client, TestServer, http, line, wait, wait_for};
 
 /// Another server takes every shard, and gives the address to somebody else.
 fn taken_over(server: &Server, text: &str) {
     let store = RedisStore::open(server.options()).unwrap();
-    // Its lease ran out, as far as Redis is concerned.
+    // As far as Redis knows, the lease of this server ran out.
     for shard in 0..store.info().shards {
         let _: u64 = server.ask(&["HSET", &format!("{{allod}}:{shard}:head"), "lease", "0"]);
     }
@@ -54,13 +49,13 @@ fn taken_over(server: &Server, text: &str) {
             wait(store.commit([batch].into())).unwrap();
         }
     }
-    // It ends, so that the server here may take the register again.
+    // The other server ends, so that this one can take the register again.
     wait(store.release()).unwrap();
     wait(store.close());
 }
 
-/// A paused owner wakes and is asked again for what it granted: it was given to somebody else meanwhile, and nothing is
-/// to be written that could be refused.
+/// A paused owner wakes and is asked again for what it granted. Meanwhile the address was given to somebody else, and the
+/// repeat writes nothing that the store could refuse.
 #[test]
 fn an_owner_that_was_replaced_repeats_no_answer_from_its_memory() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -74,10 +69,11 @@ fn an_owner_that_was_replaced_repeats_no_answer_from_its_memory() {
         taken_over(&redis, "10.0.0.2");
         let ask = if method == "ip.get" { json!({"network": "lan", "address": "10.0.0.2"}) } else { allocate };
         let refused = client.call(method, ask.clone())["error"].clone();
-        // By the committer, which proves what it answers; or the keeper was faster, which looks after the lease.
+        // Refused by the committer, which proves its answers; or by the keeper, which looks after the lease, if that was
+        // faster.
         let kind = refused["data"]["kind"].as_str().unwrap_or_default();
         assert!(kind == "not_ready" || kind == "unavailable" && refused["data"]["applied"] == false, "{refused}");
-        // It has taken the register anew and reads what is there.
+        // Now it has taken the register anew, and reads what is there.
         let answer = client.ok_soon(method, ask);
         if method == "ip.get" {
             assert_eq!(answer["reservation"]["owner"], "other", "{answer}");
@@ -111,8 +107,8 @@ fn one_act_over_networks_of_several_shards_is_made_whole() {
     }
 }
 
-/// Whoever probes it sends it nobody else's requests from the first change on that found nothing there; the lease lasts for
-/// seconds more.
+/// From the first change on that found no Redis, a probe must direct the requests of others elsewhere, although the lease
+/// lasts for some seconds more.
 #[test]
 fn a_server_that_did_not_reach_redis_is_not_ready_before_it_has_said_so_to_whoever_asked() {
     let Some(mut redis) = Server::start(&[]) else { return };
@@ -126,7 +122,7 @@ fn a_server_that_did_not_reach_redis_is_not_ready_before_it_has_said_so_to_whoev
     assert!(status == 503 && why.starts_with("the store cannot be reached: "), "{status} {why}");
 }
 
-/// What would keep Redis from answering for longer is refused, with what it takes; nothing is changed.
+/// A move that would block Redis for longer is refused with what it would take; nothing is changed.
 #[test]
 fn a_subnet_with_more_in_it_than_may_move_at_once_stays_where_it_is() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -140,11 +136,12 @@ fn a_subnet_with_more_in_it_than_may_move_at_once_stays_where_it_is() {
     let moves = json!({"network": "from", "subnet": "10.0.0.0/24", "to": "to"});
     let error = client.call("subnet.move", moves)["error"].clone();
     let said = error["message"].as_str().unwrap();
-    assert!(error["data"]["kind"] == "in_use" && said.contains("at most 4096 may move at once"), "{error}");
+    assert!(error["data"]["kind"] == "in_use" && said.contains("at most 4096 can move at once"), "{error}");
     assert_eq!(client.ok("ip.list", json!({"network": "from", "count_only": true}))["count"], 200);
 }
 
-/// Nor does it wait so long for anything else that can be asked for in parts, though a commit of Redis may be much longer.
+/// Anything else that can be done in parts must not block Redis for longer either, although a commit of Redis may be much
+/// longer.
 #[test]
 fn what_can_be_asked_for_in_parts_keeps_redis_from_nobody_for_longer_than_a_subnet_that_moves() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -161,7 +158,7 @@ fn what_can_be_asked_for_in_parts_keeps_redis_from_nobody_for_longer_than_a_subn
             let error = client.call(method, params)["error"].clone();
             assert_eq!((&error["data"]["kind"], &error["data"]["field"]), (&json!("invalid_argument"), &json!(field)));
             let said = error["message"].as_str().unwrap();
-            assert!(said.contains("at most 4096 may become durable at once") && said.contains(what_to_do), "{said}");
+            assert!(said.contains("at most 4096 are allowed") && said.contains(what_to_do), "{said}");
         }
     };
     let many: Value = (0..100).map(|at| json!({"id": format!("m{at}"), "networks": [{"network": "lan"}]})).collect();
@@ -177,10 +174,10 @@ fn what_can_be_asked_for_in_parts_keeps_redis_from_nobody_for_longer_than_a_subn
     let exact = json!({"scope": "s", "owner": "web", "exact": true, "ips": [{"network": "lan"}, {"network": "dmz"}]});
     refused(&mut client, "ip.acquire", exact, "exact", "owner.release");
     let none = json!({"deployment": "s", "instances": []});
-    refused(&mut client, "deployment.apply", none, "instances", "let go first of what is wished no more");
+    refused(&mut client, "deployment.apply", none, "instances", "first release what is no longer listed");
     client.ok("scope.release", json!({"scope": "s"}));
 
-    // What several plans left goes with the commit of the last one, for some instances at a time.
+    // What several plans left is released by the commit of the last one, for some instances at a time.
     let mut last = Value::Null;
     for plan in ["a", "b", "c", "d", "e", "f"] {
         let of_plan = |at: u8| json!({"id": format!("{plan}{at}"), "networks": [{"network": "lan"}]});
@@ -197,11 +194,14 @@ fn what_can_be_asked_for_in_parts_keeps_redis_from_nobody_for_longer_than_a_subn
     assert_eq!(client.ok("ip.list", json!({"scope": "shop", "count_only": true}))["count"], 10);
 }
 
-/// All of a /16 is not that much.
+/// A complete /16 is still within that bound.
 #[test]
 fn a_full_subnet_of_16_bits_moves_at_once() {
     let Some(redis) = Server::start(&[]) else { return };
-    let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    // No time passes by the server's clock, so its lease does not end while a busy machine keeps it from renewing.
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |options| {
+        options.clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7));
+    });
     let mut client = server.client();
     client.ok("network.create", json!({"name": "from", "subnets": [{"cidr": "10.0.0.0/16"}]}));
     client.ok("network.create", json!({"name": "to"}));
@@ -219,7 +219,7 @@ fn a_full_subnet_of_16_bits_moves_at_once() {
     assert_eq!(counted["count"], 255 * 256);
 }
 
-/// A client that takes its answers slowly holds nobody up: what was read is answered, and the register is free.
+/// A client that takes its answers slowly delays nobody: what was read is answered, and the register is free.
 #[test]
 fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -229,7 +229,7 @@ fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers
     });
     let mut client = server.with_lan();
     let mut slow = server.client();
-    // More than sockets take in; and behind it more than is read before the answers are taken.
+    // More than sockets take; and after that more than is read before the answers are taken.
     let asked = (0..400).map(|id| line(id, "rpc.discover", &json!({})));
     let unread = (400..6_000).map(|id| line(id, "server.ping", &json!({})));
     slow.raw(asked.chain(unread).collect::<String>());
@@ -237,20 +237,17 @@ fn a_stop_lets_the_next_owner_begin_before_slow_clients_have_taken_their_answers
     assert_eq!(client.allocate("before")["created"], true);
     assert_ne!(lease(), "0");
     server.running.stopper().cancel();
-    let end = Instant::now() + Duration::from_secs(60);
-    while lease() != "0" {
-        assert!(Instant::now() < end, "the server keeps the register while a client does not take its answers");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // While the client does not take its answers.
+    wait_for("that the register is free", || lease() == "0");
     let next = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
     assert_eq!(next.client().allocate("before")["created"], false);
-    // Its answers are still there for it, as many as were asked before the end, and whole.
+    // Its answers are still available, as many as were asked for before the end, and complete.
     let rest = slow.rest();
     assert!(rest.ends_with("\n") && rest.lines().count() > 10, "{} lines", rest.lines().count());
     assert_eq!(server.running.wait(), Ended::Stopped);
 }
 
-/// A clock that tells time that passes from time in which the process stood still, as that of a machine does.
+/// A clock that distinguishes time that passed from time for which the process stood still, as a machine's clock does.
 #[derive(Debug)]
 struct Passing(ManualClock);
 
@@ -276,8 +273,8 @@ impl Clock for Passing {
     }
 }
 
-/// Redis is gone, which nobody knows before the first asks it; then it is not reached, for longer than the lease lasts; and then
-/// it has all that was sent again meanwhile.
+/// Redis is gone, which nobody knows before the first request. Then it cannot be reached for longer than the lease lasts.
+/// And then it has everything that was sent again meanwhile.
 #[test]
 fn a_lease_that_falls_due_when_an_outage_has_just_begun_can_be_renewed_behind_it() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -294,25 +291,29 @@ fn a_lease_that_falls_due_when_an_outage_has_just_begun_can_be_renewed_behind_it
     }
     server.store.unproved.store(true, std::sync::atomic::Ordering::SeqCst);
     server.store.always(Fault::NotApplied);
+    let proofs = || server.store.proofs_begun.load(std::sync::atomic::Ordering::SeqCst);
+    let before = proofs();
     clock.0.advance_ms(2_600);
-    // It is looked four times a second for what is due.
-    std::thread::sleep(Duration::from_millis(600));
+    wait_for("that it is seen what is due", || proofs() > before);
     *server.store.away.lock().unwrap() = Some("as asked".into());
     let mut other = server.client();
     for _ in 0..5 {
-        std::thread::sleep(Duration::from_millis(20));
         clock.0.advance_ms(2_500);
+        let asked = || server.store.commits() + proofs();
+        let before = asked();
         other.send("ip.get", json!({"network": "lan", "address": address}));
+        wait_for("that it looks what time it is", || asked() >= before + 2);
     }
-    std::thread::sleep(Duration::from_millis(20));
     *server.store.away.lock().unwrap() = None;
     server.store.always(Fault::None);
     server.store.unproved.store(false, std::sync::atomic::Ordering::SeqCst);
-    std::thread::sleep(Duration::from_millis(300));
+    // Whatever the answers are: the server goes on for longer than it needs to see what is due.
+    (0..5).for_each(|_| drop(other.answer()));
+    std::thread::sleep(std::time::Duration::from_millis(500));
     for owner in ["a", "b"] {
-        client.ok("ip.renew", lease(owner));
+        client.ok_soon("ip.renew", lease(owner));
     }
-    // Whoever does not renew loses it all the same.
+    // A lease that is not renewed ends all the same.
     for _ in 0..5 {
         clock.0.advance_ms(2_500);
         client.call("ip.get", json!({"network": "lan", "address": address}));

@@ -1,8 +1,8 @@
-//! What a start owes to those who were served before: leases, time, and caution after a restore.
+//! What a start must preserve for those who were served before: leases, time, and caution after a restore.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::System;
 use allod::actors::clock::{Clock, ManualClock};
@@ -20,7 +20,7 @@ use crate::ended::{ask, parts};
 use crate::faulty::Fault;
 use crate::history::history;
 use crate::stores;
-use crate::support::{Client, TestServer, http};
+use crate::support::{Client, TestServer, http, wait_for};
 
 fn on(directory: &Path, accept_restored: bool) -> TestServer {
     let options = embedded::EmbeddedOptions { accept_restored, ..embedded::EmbeddedOptions::default() };
@@ -36,7 +36,7 @@ fn no_lease_ends_before_its_holder_could_renew_it_after_a_restart() {
     client.ok("ip.allocate", json!({"network": "lan", "owner": "long", "ttl_seconds": 60}));
     let (short, long) = ("10.0.0.2", "10.0.0.3");
     server.clock.advance_ms(59_000);
-    // The short one is over by now, but nobody looked since: the server ends first.
+    // The short lease is over by now, but the server ends before anybody looks.
     drop(client);
     server.running.stop();
 
@@ -54,7 +54,7 @@ fn no_lease_ends_before_its_holder_could_renew_it_after_a_restart() {
     assert!(!held(short));
 }
 
-/// Many networks take a while to be built, and what a failover cut off is given back first: nobody can renew meanwhile.
+/// Building many networks takes a while, and what a failover cut off is given back first: meanwhile nobody can renew.
 #[test]
 fn no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed() {
     let reopen = stores::reopened(2);
@@ -69,7 +69,7 @@ fn no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renew
         let clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 8));
         let same_clock = Arc::clone(&clock) as Arc<dyn Clock>;
         let shared = service::start(Parts { clock: same_clock, ..parts(reopen(), fatal) }).await.unwrap();
-        // Longer than the actors take to look what is over.
+        // Longer than the actors take to see what is over.
         let looks = Duration::from_millis(700);
         let is_held = || async {
             tokio::time::sleep(looks).await;
@@ -88,7 +88,7 @@ fn no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renew
     });
 }
 
-/// Whoever still holds a reservation of the first network must not be able to touch one of the second.
+/// A client that still holds a reservation of the first network must not be able to touch one of the second.
 #[test]
 fn a_network_that_is_made_again_after_the_clock_went_back_repeats_no_generation() {
     let directory = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn a_network_that_is_made_again_after_the_clock_went_back_repeats_no_generation(
     for round in 0..8 {
         let store = EmbeddedStore::open(directory.path(), 4, embedded::EmbeddedOptions::default()).unwrap();
         let server = TestServer::over(Arc::new(store), |options| {
-            // Other ids in each round, so that the network lives in another shard.
+            // Different ids in each round, so that the network lives in another shard.
             let clock = ManualClock::new(WallTime(1_772_356_364_031 - round * 86_400_000), round);
             options.clock = Arc::new(RealLeases(Arc::new(clock)));
         });
@@ -111,7 +111,7 @@ fn a_network_that_is_made_again_after_the_clock_went_back_repeats_no_generation(
     }
 }
 
-/// Whoever asked for it is gone, and so is the network's name: nobody would ask for the rest.
+/// The client that asked for the purge is gone, and so is the network's name: nobody would ask for the rest.
 #[test]
 fn a_purge_that_was_broken_off_is_finished_by_whoever_has_the_network_next() {
     let reopen = stores::reopened(2);
@@ -119,38 +119,30 @@ fn a_purge_that_was_broken_off_is_finished_by_whoever_has_the_network_next() {
     let mut client = server.client();
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/20"}]}));
     let ips: Vec<Value> = (0..50).map(|_| json!({"network": "lan"})).collect();
-    // More than leaves at once.
+    // More than is released at once.
     for n in 0..50 {
         client.ok("ip.acquire", json!({"owner": format!("o{n}"), "ips": ips}));
     }
     let id = client.ok("network.get", json!({"network": "lan"}))["id"].clone();
-    // One that is closed to be remembered is none of these.
+    // A network that is deleted but remembered is not purged.
     let kept = client.ok("network.create", json!({"name": "kept", "subnets": [{"cidr": "10.1.0.0/24"}]}))["id"].clone();
     client.ok("ip.allocate", json!({"network": "kept", "owner": "a"}));
     client.ok("network.delete", json!({"network": "kept", "force": true}));
-    // It is closed, some of what it holds is let go of, and the rest is not.
+    // It is closed and some of its holdings are released, but not all.
     server.store.next([Fault::None, Fault::None, Fault::Hang]);
     let line =
         json!({"jsonrpc": "2.0", "id": 1, "method": "network.delete", "params": {"network": "lan", "purge": true}});
     let begun = server.store.commits();
     client.raw(format!("{line}\n"));
-    let end = Instant::now() + Duration::from_secs(60);
-    while server.store.commits() < begun + 3 {
-        assert!(Instant::now() < end, "it does not get that far");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("its third commit", || server.store.commits() >= begun + 3);
     server.running.stop();
 
     let server = TestServer::over(reopen(), |_| {});
     let mut client = server.client();
-    let end = Instant::now() + Duration::from_secs(60);
     let again = json!({"name": "again", "subnets": [{"cidr": "10.0.0.0/20"}]});
-    while client.call("network.create", again.clone()).get("result").is_none() {
-        assert!(Instant::now() < end, "its space is not free");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("that its space is free", || client.call("network.create", again.clone()).get("result").is_some());
     assert_eq!(client.kind("network.get", json!({ "network": id })), "not_found");
-    // A page ends early where a machine is slow.
+    // On a slow machine a page ends early.
     let events = history(&mut client, json!({"network": id, "owner": "o49", "limit": 1_000}));
     let by: Vec<&Value> = events.iter().map(|event| &event["by"]).collect();
     assert!(by.contains(&&json!("purge")), "{by:?}");
@@ -175,7 +167,7 @@ fn an_idle_spell_before_a_clean_stop_counts() {
     assert_eq!(client.ok("ip.get", get)["state"], "free");
 }
 
-/// When the last batch of the only shard was written, in the time of that.
+/// The time of the last batch of the only shard, by its own clock.
 fn last_time(store: &dyn Store) -> ShardTime {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let history = runtime.block_on(store.history(ShardId(0), Seq(0), 1_000)).unwrap();
@@ -191,11 +183,7 @@ fn the_time_of_an_idle_shard_is_written_down_while_something_waits_for_it() {
     client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 86_400}));
     let granted = last_time(&*inner);
     server.clock.advance_ms(3_000_000);
-    let begun = Instant::now();
-    while last_time(&*inner) < ShardTime(granted.0 + 3_000_000) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was written down");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for("that it is written down", || last_time(&*inner) >= ShardTime(granted.0 + 3_000_000));
 }
 
 #[test]
@@ -205,16 +193,12 @@ fn a_lease_of_a_minute_is_lengthened_by_a_crash_by_a_part_of_it() {
     let mut client = server.with_lan();
     client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 60}));
     let granted = last_time(&*inner);
-    // Far from a minute, and no less than a quarter of what is left.
+    // Long before a minute has passed, but no less than a quarter of what is left.
     server.clock.advance_ms(16_000);
-    let begun = Instant::now();
-    while last_time(&*inner) < ShardTime(granted.0 + 16_000) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was written down");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_for("that it is written down", || last_time(&*inner) >= ShardTime(granted.0 + 16_000));
 }
 
-/// What is in use there has to be written down before it is accepted, as elsewhere by a claim.
+/// What is in use in a dynamic network must be recorded before the register is accepted, as claims do elsewhere.
 #[test]
 fn a_restored_register_writes_down_what_the_infrastructure_chose() {
     let (original, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -248,22 +232,22 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     assert_eq!((&data["kind"], &data["reason"]), (&json!("not_ready"), &json!("restored")), "{refused}");
     assert!(data["retry_after_ms"].is_u64(), "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("--accept-restored"), "{refused}");
-    // Probes and figures say the same: nothing is granted here.
+    // Probes and metrics agree: nothing is granted here.
     let (status, why) = http(server.running.http, "GET /readyz", b"");
     assert!(status == 503 && why.contains("--accept-restored"), "{status} {why}");
     let (_, figures) = http(server.running.http, "GET /metrics", b"");
     assert!(figures.lines().any(|line| line == "allod_store_ready 0"), "{figures}");
-    // Whoever is there to claim what is in use is not kept from it.
+    // But clients that come to claim what is in use are not kept away.
     let (status, why) = http(server.running.http, "GET /readyz?answers", b"");
     assert!(status == 200 && why.starts_with("answers, but ") && why.contains("--accept-restored"), "{status} {why}");
     let acquire = json!({"owner": "b", "ips": [{"network": "lan"}]});
     assert_eq!(client.call("ip.acquire", acquire)["error"]["data"]["kind"], "not_ready");
-    // What is in the copy is answered, and what its holders name is theirs.
+    // What is in the copy is answered, and addresses that their holders name are granted.
     let again = client.ok("ip.allocate", json!({"network": "lan", "owner": "a"}));
     assert_eq!(again["address"], before["address"]);
     client.ok("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.0.77"}));
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
-    // A deployment names its addresses, too; from the list of a group they would be chosen.
+    // Deployments may name addresses, too; those from a group's list would be chosen.
     let deploy = |client: &mut Client, wishes: Value| {
         let mut ask = wishes;
         ask["deployment"] = json!("shop");
@@ -296,7 +280,7 @@ fn a_restored_register_chooses_no_address_until_it_is_accepted() {
     }
 }
 
-/// Only shards that are written to know how late it is: after a restart their times are apart.
+/// A shard notes how late it is only when it is written to, so after a restart the times of shards differ.
 #[test]
 fn a_subnet_that_moves_between_shards_whose_times_are_apart_takes_what_is_left_of_leases_and_cooldowns_along() {
     let directory = tempfile::tempdir().unwrap();
@@ -314,7 +298,7 @@ fn a_subnet_that_moves_between_shards_whose_times_are_apart_takes_what_is_left_o
 
     let server = on(directory.path(), false);
     let mut client = server.client();
-    // By then no lease is longer than it was asked for because it is the time after a start.
+    // Leases may last longer just after a start; by now none is longer than it was asked for.
     server.clock.advance_ms(60_000);
     for (at, name) in names.iter().enumerate() {
         client.ok("ip.allocate", json!({"network": name, "owner": format!("held{at}"), "ttl_seconds": 600}));
@@ -329,7 +313,7 @@ fn a_subnet_that_moves_between_shards_whose_times_are_apart_takes_what_is_left_o
     };
     server.clock.advance_ms(590_000);
     assert_eq!((states(1), states(2)), (vec![json!("held"); 8], vec![json!("cooling"); 8]));
-    // What ended by its lease cools, as what was released.
+    // An address whose lease ended cools like a released one.
     server.clock.advance_ms(11_000);
     assert_eq!((states(1), states(2)), (vec![json!("cooling"); 8], vec![json!("free"); 8]));
 }

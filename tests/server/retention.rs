@@ -1,4 +1,4 @@
-//! The history ends somewhere: by size and by age, over every store, and whoever asks beyond is told so.
+//! History is kept up to a size and an age, over every store, and a client that asks for more is told so.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::stores;
 use crate::support::{Client, TestServer, line};
 use crate::watch::{Stream, event, notification};
 
-/// What is kept.
 #[derive(Clone, Copy)]
 struct Kept {
     bytes: u64,
@@ -54,7 +53,7 @@ fn redis(kept: Kept) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
     (Arc::new(RedisStore::open(options).unwrap()), None)
 }
 
-/// Grants and releases until the history does not reach back to an owner any more.
+/// Grants and releases until history no longer reaches back to this owner.
 fn until_forgotten(server: &TestServer, client: &mut Client, owner: &str) {
     let end = Instant::now() + Duration::from_secs(60);
     let mut n = 0;
@@ -66,7 +65,7 @@ fn until_forgotten(server: &TestServer, client: &mut Client, owner: &str) {
             client.ok("ip.release", json!({"network": "lan", "owner": owner, "slot": slot}));
             n += 1;
         }
-        // The memory store has no time but this one.
+        // The memory store has no other clock.
         server.clock.advance_ms(1_000);
     }
 }
@@ -91,7 +90,7 @@ fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(
     assert!(history(&mut client, json!({"owner": "busy", "at": then})).is_empty());
     let both = history(&mut client, json!({"network": "lan", "at": then}));
     assert_eq!(told(&both), ["granted kept", "granted changed"]);
-    // A cursor from before is refused, with one that is good: never a silent jump.
+    // An older cursor is refused together with a usable one, never silently replaced.
     let of_lan = told_of[0]["cursor"].clone();
     for cursor in [&of_lan, &first["cursor"]] {
         let network = if *cursor == of_lan { json!("lan") } else { Value::Null };
@@ -110,11 +109,11 @@ fn what_was_granted_before_the_history_that_is_kept_is_told_all_the_same(
         assert_eq!(Stream::open(&server, &query, "").0, 410, "over HTTP");
     }
     assert_eq!(client.kind("events.history", json!({"network": "lan", "after": of_lan})), "cursor_lost");
-    // One of a network alone says nothing of others.
+    // A cursor of one network says nothing about others.
     assert_eq!(client.kind("events.history", json!({"after": of_lan})), "invalid_argument");
 }
 
-/// A network that is deleted, so that nothing is left of it, and many others after it.
+/// One network is deleted so that nothing is left of it; many events of others follow.
 fn what_a_network_was_called_is_forgotten_with_its_history(
     (store, files): (Arc<dyn Store>, Option<tempfile::TempDir>),
 ) {
@@ -127,7 +126,7 @@ fn what_a_network_was_called_is_forgotten_with_its_history(
     client.ok("network.delete", json!({"network": "deleted", "force": true}));
     let ask = json!({"network": "gone"});
     assert_eq!(told(&history(&mut client, ask.clone())), ["network_created -", "network_deleted -"]);
-    // Until its chapter is closed, and the history has moved on behind that; then until somebody looks.
+    // Until its chapter is closed and history has moved on past it, and until somebody looks.
     let end = Instant::now() + Duration::from_secs(120);
     loop {
         assert!(Instant::now() < end, "it is never forgotten");
@@ -144,7 +143,7 @@ fn what_a_network_was_called_is_forgotten_with_its_history(
         assert!(answer.get("result").is_some(), "{answer}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // What is remembered, though deleted, can be asked for, and what is there of course.
+    // A deleted network that is remembered can still be asked for, and of course so can an existing one.
     for network in ["deleted", "lan"] {
         client.ok("events.history", json!({"network": network, "limit": 1}));
     }
@@ -160,8 +159,8 @@ fn files_forget_what_a_network_was_called_with_its_history() {
     what_a_network_was_called_is_forgotten_with_its_history(files(LITTLE));
 }
 
-/// A node had the register, and a chapter of its index; then another one, which has an index elsewhere, until nothing of that
-/// chapter is kept any more, nor of a change of a name behind it.
+/// A node had the register, and a chapter of its index. Then another node, with an index elsewhere, went on until nothing of
+/// that chapter is kept any more, nor a later change of a name.
 #[test]
 fn a_name_that_ended_before_the_history_that_is_kept_is_not_told_of_what_is_kept() {
     let directory = tempfile::tempdir().unwrap();
@@ -203,7 +202,7 @@ fn a_name_that_ended_before_the_history_that_is_kept_is_not_told_of_what_is_kept
     }
 }
 
-/// Takes a good part of a chapter, and of what is kept.
+/// Fills a good part of a chapter, and of what is kept.
 fn keeps_busy(client: &mut Client, network: &str) {
     let ips: Vec<Value> = (0..50).map(|_| json!({"network": network})).collect();
     for _ in 0..10 {
@@ -219,7 +218,7 @@ fn url(text: &str) -> String {
         .collect()
 }
 
-/// It is the client that is slow. What it lost by that it is told when it asks to go on.
+/// The client is the slow one. It is told what it lost when it asks to go on.
 #[test]
 fn a_watch_behind_all_that_is_kept_is_lagged_and_its_cursor_is_lost() {
     let (store, files) = memory(Kept { bytes: 2_000_000, ..LITTLE });
@@ -230,7 +229,7 @@ fn a_watch_behind_all_that_is_kept_is_lagged_and_its_cursor_is_lost() {
     watcher.ok("events.watch", json!({"network": "lan"}));
     client.allocate("first");
     assert_eq!(event(&mut watcher)["owner"], "first", "it keeps up");
-    // More than the sockets between take, and than is kept behind that.
+    // More than the sockets take, and more than is kept beyond that.
     let note = "n".repeat(1_000);
     for from in (0..8_000).step_by(500) {
         let ask = |n: u64| json!({"network": "lan", "owner": format!("web/{n}"), "note": note, "brief": true});

@@ -1,10 +1,11 @@
-//! A full disk, and what is kept there for releases is used up as well: who is refused, what goes on, and what is said.
+//! A full disk on which even the reserve for releases is used up: which requests are refused, what goes on, and what is
+//! said.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use allod::store::Store;
 use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile, RealDisk};
@@ -12,9 +13,10 @@ use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
-use crate::support::{Client, TestServer, http};
+use crate::figures::scrape;
+use crate::support::{Client, TestServer, http, wait_for};
 
-/// A disk that can be full: no file is made on it any more.
+/// A disk on which no file can be created once it is full.
 #[derive(Debug, Clone, Default)]
 struct Fills(Arc<AtomicBool>);
 
@@ -61,14 +63,14 @@ struct Filled {
 const SEGMENT_BYTES: u64 = 2 << 20;
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// What makes a release of it long: so many labels of some 250 bytes.
+/// So many labels of some 250 bytes, which make a release long.
 fn noted(labels: usize) -> Value {
     (0..labels).map(|at| (format!("{at:0100}"), json!("x".repeat(150)))).collect()
 }
 
 impl Filled {
-    /// Owners `0` and so on of scope `many` have an address of `lan` each, whose release takes some 8 kB; `small` one of `other`
-    /// that takes little, and `huge` one of `lan` that takes more than 12 kB.
+    /// Owners `0` and so on of scope `many` each have an address of `lan` whose release takes some 8 kB; `small` has one of
+    /// `other` that takes little, and `huge` one of `lan` that takes more than 12 kB.
     fn new(many: usize) -> Self {
         let (disk, directory) = (Fills::default(), tempfile::tempdir().unwrap());
         let options = EmbeddedOptions {
@@ -93,7 +95,7 @@ impl Filled {
             client.ok("ip.allocate", ask);
         }
         for at in 0.. {
-            // More than one segment of them.
+            // They fill more than one segment.
             filled.disk.0.store(at >= 300, Ordering::SeqCst);
             let ask = json!({"network": "lan", "owner": "filler", "slot": at.to_string(), "labels": noted(30)});
             if client.call("ip.allocate", ask).get("error").is_some() {
@@ -104,12 +106,11 @@ impl Filled {
         filled
     }
 
-    /// Bytes that are left for releases.
     fn left(&self) -> u64 {
         self.server.store.room().expect("it is full")
     }
 
-    /// Some of what fills the disk goes, until no more than so much is left for releases.
+    /// Releases some of what fills the disk, until no more than so much is left for releases.
     fn use_up(&self, left: u64) {
         let mut client = self.server.client();
         for at in 0.. {
@@ -121,13 +122,14 @@ impl Filled {
         }
     }
 
+    /// The bytes left for releases, as metrics report them.
+    fn told_left(&self) -> Option<f64> {
+        scrape(&self.server).get("allod_store_left_for_releases_bytes").copied()
+    }
+
     fn make_room(&self) {
         self.disk.0.store(false, Ordering::SeqCst);
-        let end = Instant::now() + Duration::from_secs(20);
-        while http(self.server.running.http, "GET /readyz", b"").0 != 200 {
-            assert!(Instant::now() < end, "it does not go on");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for("that it goes on", || http(self.server.running.http, "GET /readyz", b"").0 == 200);
     }
 
     fn loads(&self) -> u64 {
@@ -145,7 +147,7 @@ fn a_release_that_finds_no_room_on_a_full_disk_is_refused_before_memory_has_it_a
     let (mut client, mut other) = (filled.server.client(), filled.server.client());
     let new = json!({"network": "other", "owner": "new"});
     let told = client.call("ip.allocate", new.clone());
-    assert!(message(&told).ends_with(": releases go on, nothing new is taken"), "{told}");
+    assert!(message(&told).ends_with(": releases go on, nothing new is granted"), "{told}");
     filled.use_up(12_000);
     let huge = json!({"network": "lan", "owner": "huge"});
     let loads = filled.loads();
@@ -158,13 +160,15 @@ fn a_release_that_finds_no_room_on_a_full_disk_is_refused_before_memory_has_it_a
     }
     assert_eq!(filled.loads(), loads, "nothing was to be loaded again");
     other.ok("ip.release", json!({"network": "other", "owner": "small", "strict": true}));
-    // Nobody is told that releases go on where they may not.
+    // No message says that releases go on when they do not.
     let used_up = format!("keeps for releases is used up but for {} bytes", filled.left());
     let told = client.call("ip.allocate", new.clone());
     assert!(message(&told).contains(&used_up) && !message(&told).contains("go on, "), "{told}");
     let (code, ready) = http(filled.server.running.http, "GET /readyz", b"");
     assert!(code == 503 && ready.contains(&used_up), "{ready}");
+    assert_eq!(filled.told_left(), Some(filled.left() as f64));
     filled.make_room();
+    assert_eq!(filled.told_left(), None, "it is not full");
     client.ok("ip.release", json!({"network": "lan", "owner": "huge", "strict": true}));
     client.ok("ip.allocate", new);
 }
@@ -179,7 +183,7 @@ fn what_lets_go_in_slices_lets_go_of_as_much_as_a_full_disk_has_room_for_and_say
         let params = match method {
             "scope.release" => json!({"scope": "many"}),
             "claimant.sweep" => {
-                // The first one only notes who is missing.
+                // The first sweep only notes who is missing.
                 client.ok("claimant.sweep", sweep.clone());
                 sweep
             }
@@ -197,14 +201,14 @@ fn what_lets_go_in_slices_lets_go_of_as_much_as_a_full_disk_has_room_for_and_say
         let told = client.call(method, params.clone());
         let let_go = before - held(&mut client).unwrap();
         assert!((3..9).contains(&let_go), "{method}: {let_go} of {before}, {told}");
-        // It is known what was done, and what is left.
+        // The answer says what was done and what is left.
         if method == "network.delete" {
             assert_eq!(told["result"], json!({"id": id, "holding": before - let_go}), "{told}");
         } else {
             let (released, more) = (told["result"]["released"].as_array().unwrap().len(), &told["result"]["more"]);
             assert_eq!((released as u64, more), (let_go, &json!(true)), "{told}");
         }
-        // Nothing comes of a repeat, which is told why.
+        // A repeat achieves nothing, and is told why.
         let again = if method == "network.delete" { json!({"network": id, "purge": true}) } else { params.clone() };
         let told = client.call(method, again);
         assert_eq!(told["error"]["data"]["applied"], false, "{told}");
@@ -214,11 +218,7 @@ fn what_lets_go_in_slices_lets_go_of_as_much_as_a_full_disk_has_room_for_and_say
         filled.make_room();
         if method == "network.delete" {
             // What is left goes by itself.
-            let end = Instant::now() + Duration::from_secs(60);
-            while held(&mut client).is_some() {
-                assert!(Instant::now() < end, "it is there still");
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            wait_for("that it is gone", || held(&mut client).is_none());
         } else {
             let rest = client.ok(method, params)["released"].as_array().unwrap().len();
             assert_eq!(rest as u64, MANY as u64 - let_go, "{method}");
@@ -226,7 +226,7 @@ fn what_lets_go_in_slices_lets_go_of_as_much_as_a_full_disk_has_room_for_and_say
     }
 }
 
-/// They were decided before anybody knew that the disk is full, and are in one commit with what takes something new.
+/// The releases were decided before anybody knew that the disk is full, and are in one commit with a grant.
 #[test]
 fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobody_a_reload() {
     let server = TestServer::new();
@@ -238,7 +238,7 @@ fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobod
     let loads = server.store.loads_begun.load(Ordering::SeqCst);
     server.store.next([Fault::None, Fault::None, Fault::Full]);
     server.store.hold();
-    // Two are under way; what is asked behind them goes in one.
+    // Two commits are under way; everything that is asked after them goes into one commit.
     let asks = [
         ("ip.allocate", "dmz", "under way"),
         ("ip.allocate", "dmz", "behind it"),
@@ -256,7 +256,7 @@ fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobod
     server.store.let_go();
     let answers: Vec<Value> = clients.iter_mut().map(Client::answer).collect();
     let done: Vec<bool> = answers.iter().map(|answer| answer.get("result").is_some()).collect();
-    // What comes behind the grant in its network saw it.
+    // The release after the grant in the same network has seen the grant.
     assert_eq!(done, [true, true, true, false, false, true, true], "{answers:?}");
     for refused in [&answers[3], &answers[4]] {
         assert_eq!(refused["error"]["data"]["applied"], false, "{refused}");
@@ -271,7 +271,7 @@ fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobod
     assert_eq!(server.store.loads_begun.load(Ordering::SeqCst), loads + 1, "one network lost something");
 }
 
-/// As before, and what is left has room for one of two.
+/// As before, but what is left has room for only one of two.
 #[test]
 fn of_releases_that_do_not_all_fit_into_what_a_full_store_has_left_those_that_do_are_done() {
     let server = TestServer::new();

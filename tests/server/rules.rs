@@ -1,9 +1,9 @@
-//! The rules of the transport, as the protocol states them.
+//! The rules of the transport, as stated by the protocol.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allod::actors::service::Hooks;
 use allod::core::command::Command;
@@ -129,7 +129,7 @@ fn blank_lines_are_nothing_and_what_is_no_json_keeps_the_connection() {
     client.raw(format!("{{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"server.ping\",\"params\":{{\"x\":{deep}}}}}\n"));
     assert!(client.answer()["error"]["code"].as_i64().is_some());
     client.raw(format!("{deep}\n"));
-    // A batch whose one member is no request.
+    // A batch whose one member is not a request.
     assert_eq!(client.answer()[0]["error"]["code"], -32600);
     assert_eq!(client.ok("server.ping", json!({})), "pong");
 }
@@ -306,7 +306,7 @@ fn who_was_answered_after_a_long_wait_is_idle_from_then_on() {
     other.allocate("b");
     let mut client = server.client();
     client.send("ip.allocate", json!({"network": "lan", "owner": "w", "wait_seconds": 3_600}));
-    // Longer than who asks nothing is kept.
+    // Longer than an idle connection is kept.
     assert!(client.waits_still(Duration::from_secs(IDLE + 1)));
     let before = std::time::Instant::now();
     server.client().ok("ip.release", json!({"network": "lan", "owner": "a"}));
@@ -320,8 +320,7 @@ fn what_a_vanished_client_asked_is_carried_out() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     server.store.hold();
-    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
-    std::thread::sleep(Duration::from_millis(100));
+    client.hand_in("ip.allocate", json!({"network": "lan", "owner": "a"}));
     drop(client);
     server.store.let_go();
     let mut other = server.client();
@@ -366,21 +365,26 @@ fn http_answers_the_same_and_says_in_its_status_what_cannot_be_json() {
     assert!(document.contains("\"openrpc\""));
 }
 
-/// As many libraries do, which say "broken pipe" where they cannot send all of it.
+/// Many libraries send like this, and say "broken pipe" if they cannot send everything. The server discards the excess for a
+/// second. On a machine that needs longer a try shows nothing, so it is repeated.
 #[test]
 fn who_sends_a_body_that_is_a_little_too_long_and_reads_only_then_is_told_so() {
     let server = TestServer::new();
-    let mut stream = std::net::TcpStream::connect(server.running.http).unwrap();
     let length = allod::limits::BODY_BYTES_MAX + 10;
-    let head = format!("POST /rpc HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(&vec![b' '; length]).unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413");
+    let text = format!("POST /rpc HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{}", " ".repeat(length));
+    let told = || {
+        let mut stream = std::net::TcpStream::connect(server.running.http).unwrap();
+        let (begun, mut answer) = (Instant::now(), [0; 12]);
+        let told = stream.write_all(text.as_bytes()).and_then(|()| stream.read_exact(&mut answer));
+        let had_time = begun.elapsed() < Duration::from_secs(1);
+        assert!(told.is_ok() || !had_time, "{told:?}");
+        told.is_ok().then(|| String::from_utf8_lossy(&answer).into_owned())
+    };
+    let answer = std::iter::repeat_with(told).take(100).find_map(|told| told);
+    assert_eq!(answer.as_deref(), Some("HTTP/1.1 413"));
 }
 
-/// Nobody is asked who they are, so a page that somebody looks at could let go of addresses.
+/// Clients are not authenticated, so a web page that somebody opens could release addresses.
 #[test]
 fn what_a_page_from_elsewhere_asks_through_a_browser_is_refused() {
     let server = TestServer::new();
@@ -394,11 +398,11 @@ fn what_a_page_from_elsewhere_asks_through_a_browser_is_refused() {
     let own = at.to_string();
     assert_eq!(status(&own, "http://evil.example"), 403);
     assert_eq!(status(&own, "null"), 403);
-    // Its own name leads here.
+    // The page's own name leads to this server.
     assert_eq!(status("evil.example:7401", "http://evil.example:7401"), 403);
     let headers = format!("host: {own}\r\norigin: http://evil.example");
     assert_eq!(http_with(at, "GET /events", &headers, b"").0, 403);
-    // What it only reads a browser asks without saying for whom, if it takes this server for the page's own.
+    // When a browser takes this server for the page's own, it sends reads without an origin.
     for path in ["/metrics", "/openrpc.json", "/events"] {
         let ask = |host: &str| http_with(at, &format!("GET {path}"), &format!("host: {host}"), b"").0;
         assert_eq!((ask("evil.example:7401"), ask("evil.example.")), (403, 403), "{path}");
@@ -413,7 +417,7 @@ fn what_a_page_from_elsewhere_asks_through_a_browser_is_refused() {
     }
 }
 
-/// No line of a head is JSON, which by itself would leave the connection open, and the body is a request like any other.
+/// No line of a head is JSON, which alone would leave the connection open, and the body is a request like any other.
 #[test]
 fn what_a_browser_posts_to_the_port_of_lines_is_not_carried_out() {
     let server = TestServer::new();
@@ -427,10 +431,10 @@ fn what_a_browser_posts_to_the_port_of_lines_is_not_carried_out() {
         assert!(told["error"]["message"].as_str().unwrap().contains("HTTP"), "{told}");
         assert_eq!(page.rest(), "", "nothing more is answered, and the connection ends");
     }
-    // A request may speak of it.
+    // A request may mention HTTP.
     let note = json!({"network": "lan", "owner": "b", "note": "speaks HTTP/", "dry_run": true});
     assert!(server.client().ok("ip.allocate", note)["address"].is_string());
-    // Behind a request it is a line that is no JSON.
+    // After a request, the head is only a line that is not JSON.
     client.raw("POST / HTTP/1.1\n");
     assert_eq!(client.answer()["error"]["code"], -32700);
     assert_eq!(client.ok("ip.list", json!({"network": "lan"}))["reservations"], json!([]));
@@ -445,7 +449,7 @@ fn what_comes_later_is_refused_clearly() {
     }
 }
 
-/// Nobody else would serve, so nothing changes; and what is asked of this connection meanwhile goes on.
+/// No other node would serve, so nothing changes, and other requests on this connection go on.
 #[test]
 fn the_only_node_is_not_taken_out_of_service() {
     let server = TestServer::new();
@@ -468,7 +472,7 @@ fn the_only_node_is_not_taken_out_of_service() {
     assert_eq!(client.allocate("a")["created"], false);
 }
 
-/// Who looks for a node that it does not know asks the store, and one that is a server's alone knows of nobody.
+/// A search for an unknown node asks the store; the store of a single server knows no nodes.
 #[test]
 fn the_only_node_stays_known_whichever_node_is_asked_for() {
     let server = TestServer::new();
@@ -483,7 +487,7 @@ fn the_only_node_stays_known_whichever_node_is_asked_for() {
     }
 }
 
-/// Every answer of the suite that is written by hand reads back as the published noun.
+/// Every answer that the server writes by hand parses as the published noun.
 #[test]
 fn grants_written_by_hand_are_the_published_noun() {
     use allod::wire::nouns;
@@ -514,7 +518,7 @@ fn grants_written_by_hand_are_the_published_noun() {
     assert_eq!(unbound["released"], true);
 }
 
-/// `false` is a value: only null, empty lists and empty objects are left out of nouns.
+/// `false` is a value: only null, empty lists and empty objects are left out.
 #[test]
 fn what_a_reservation_is_not_is_said_as_false_and_not_left_out() {
     let server = TestServer::new();

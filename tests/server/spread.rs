@@ -1,4 +1,4 @@
-//! What is asked of all networks costs what is found, not how many there are.
+//! The cost of a request over all networks depends on what is found, not on how many networks there are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,14 +48,14 @@ fn what_an_owner_holds_in_few_of_many_networks_is_found_without_asking_the_other
     assert_eq!(released["released"], json!([]));
     let released = client.ok("scope.release", json!({"scope": "mine"}));
     assert_eq!(released["released"].as_array().unwrap().len(), 3, "{released}");
-    // A look and a release in each of three networks, four times over, and what their timers do beside it.
+    // A look and a release in each of three networks, four times, and what timers do meanwhile.
     let asked = decided.load(Ordering::Relaxed);
     assert!(asked < NETWORKS / 4, "{asked} decisions");
     let everywhere = client.ok("ip.list", json!({"owner": "a", "count_only": true}));
     assert_eq!(everywhere["count"], NETWORKS);
 }
 
-/// The answer can leave before the networks hear that what they decided together is durable: here, one is at work beside them.
+/// The answer may leave before the networks hear that their common decision is durable: here one of them is busy.
 #[test]
 fn what_was_just_granted_in_several_networks_is_passed_over_in_none_of_them() {
     const TOGETHER: usize = 8;
@@ -94,7 +94,7 @@ fn what_was_just_granted_in_several_networks_is_passed_over_in_none_of_them() {
     });
 }
 
-/// Else each request of a client that asks one thing after the other, and each answer, would wake a second thread.
+/// Otherwise each request of a client that asks one thing after the other, and each answer, would wake a second thread.
 #[test]
 fn a_quiet_connection_moves_to_the_thread_of_the_network_that_it_asks_and_stays_where_it_asks_several() {
     let server = TestServer::with(|options| options.config.server.threads = 2);
@@ -104,7 +104,8 @@ fn a_quiet_connection_moves_to_the_thread_of_the_network_that_it_asks_and_stays_
         let count = metrics.lines().find_map(|line| line.strip_prefix(name));
         count.expect("it is counted").parse::<u64>().unwrap()
     };
-    // Networks and connections are dealt over the threads: of each the first is on the first thread, the second on the other.
+    // Networks and connections are dealt to the threads in turn: the first of each is on the first thread, the second on the
+    // other.
     let mut first = server.with_lan();
     first.ok("network.create", json!({"name": "far", "subnets": [{"cidr": "10.9.0.0/24"}]}));
     let (mut both, mut apart) = (server.client(), server.client());

@@ -1,4 +1,4 @@
-//! A register that was made ready beside its owner is, when it is taken over, what loading it would give.
+//! A register that was prepared beside its owner is, after the take-over, the same as one that was loaded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::faulty::FaultyStore;
 use crate::redis_server::Server;
 use crate::support::{Client, TestServer};
 
-/// Networks of every sort, and what can happen to them; `round` keeps the names apart.
+/// Creates networks of every kind and whatever can happen to them; `round` keeps names apart.
 fn change(client: &mut Client, round: u32) {
     let name = |text: &str| format!("{text}-{round}");
     let cidr = |part: u32| format!("10.{}.{part}.0/24", 10 + round);
@@ -61,7 +61,7 @@ fn change(client: &mut Client, round: u32) {
     client.ok("deployment.delete", json!({"deployment": name("done")}));
 }
 
-/// What a register shows of itself, and what would be given next.
+/// What a register shows, and what it would grant next.
 async fn shown(store: Arc<dyn Store>, standby: Option<Standby>) -> Result<Vec<Done>, CannotOwn> {
     let (fatal, _fatals) = outlet();
     let shared = service::start(Parts { standby, ..parts(Arc::clone(&store), fatal) }).await?;
@@ -103,12 +103,12 @@ fn what_was_followed_beside_the_owner_is_what_loading_it_gives() {
         assert_eq!(standby.follow(&*store).await, Ok(0));
         change(&mut client, 2);
         assert!(standby.follow(&*store).await.unwrap() > 50);
-        // A part of it is left for the take-over.
+        // A part is left for the take-over.
         client.ok("network.create", json!({"name": "last", "subnets": [{"cidr": "10.99.0.0/24"}]}));
         client.ok("ip.allocate", json!({"network": "last", "owner": "a", "ttl_seconds": 60}));
         drop(client);
         server.running.stop();
-        // Nothing is loaded: it would fail.
+        // Nothing is loaded, because a load would fail.
         store.overtaken.store(true, Ordering::SeqCst);
         let ready = shown(Arc::clone(&store) as Arc<dyn Store>, Some(standby)).await.unwrap();
         store.overtaken.store(false, Ordering::SeqCst);
@@ -136,7 +136,7 @@ fn what_cannot_be_followed_is_loaded() {
         drop(client);
         server.running.stop();
         for shard in 0..store.info().shards {
-            // All but the last batch.
+            // Empties the log.
             let _: u64 = redis.ask(&["XTRIM", &format!("{{allod}}:{shard}:log"), "MAXLEN", "0"]);
         }
         let shown = shown(Arc::clone(&store), Some(standby)).await.unwrap();

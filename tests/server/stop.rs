@@ -1,11 +1,11 @@
-//! The end: everything that was read is answered, and what was acknowledged is there after the next start.
+//! The stop of a server: everything that was read is answered, and everything acknowledged is there after the next start.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use allod::config::{Config, StoreKind};
-use allod::serve::{Ended, Options, open_store, start};
+use allod::serve::{Ended, Options, Running, open_store, start};
 use allod::store::StoreHealth;
 use serde_json::{Value, json};
 
@@ -14,6 +14,12 @@ use crate::moved::{node, secret};
 use crate::redis_server::Server;
 use crate::support::{Client, TestServer, line, wait_for};
 use crate::watch::{event, notification};
+
+/// Begins to stop, and waits until nobody is let in any more.
+fn begin_to_stop(running: &Running) {
+    running.stopper().cancel();
+    wait_for("the stop", || TcpStream::connect(running.tcp).is_err());
+}
 
 #[test]
 fn a_stop_answers_everything_that_was_read() {
@@ -24,22 +30,21 @@ fn a_stop_answers_everything_that_was_read() {
     for at in 0..100 {
         text += &line(at, "ip.allocate", &json!({"network": "lan", "owner": format!("o{at}"), "brief": true}));
     }
-    client.raw(text);
-    std::thread::sleep(Duration::from_millis(200));
+    client.hand_in_raw(&text);
     let TestServer { running, store, .. } = server;
-    running.stopper().cancel();
-    std::thread::sleep(Duration::from_millis(100));
-    // Sent after the stop: not read, not answered.
+    begin_to_stop(&running);
+    // Sent after the stop: it is read by a connection whose thread has not yet seen that, and then answered too.
     client.raw(line(1_000, "server.ping", &json!({})));
     store.let_go();
-    for _ in 0..100 {
-        assert!(client.answer()["result"]["address"].is_string());
-    }
-    assert_eq!(client.line(), None);
+    let answers: Vec<Value> = std::iter::from_fn(|| client.line()).collect();
+    let (ping, granted): (Vec<&Value>, Vec<&Value>) = answers.iter().partition(|answer| answer["id"] == 1_000);
+    assert!(ping.len() <= 1, "{answers:?}");
+    assert!(granted.iter().all(|answer| answer["result"]["address"].is_string()), "{answers:?}");
+    assert!(granted.iter().map(|answer| answer["id"].as_u64()).eq((0..100).map(Some)), "{answers:?}");
     assert_eq!(running.wait(), Ended::Stopped);
 }
 
-/// It was read before the stop, and behind something that was not answered then.
+/// It was read before the stop, but after a request that was not yet answered.
 #[test]
 fn a_subscription_that_would_begin_after_the_stop_is_refused_and_holds_nothing_up() {
     let server = TestServer::new();
@@ -49,11 +54,9 @@ fn a_subscription_that_would_begin_after_the_stop_is_refused_and_holds_nothing_u
     for id in 2..6 {
         text += &line(id, "events.watch", &json!({}));
     }
-    client.raw(text);
-    std::thread::sleep(Duration::from_millis(200));
+    client.hand_in_raw(&text);
     let TestServer { running, store, .. } = server;
-    running.stopper().cancel();
-    std::thread::sleep(Duration::from_millis(100));
+    begin_to_stop(&running);
     store.let_go();
     assert!(client.answer()["result"]["address"].is_string());
     for _ in 2..6 {
@@ -65,12 +68,12 @@ fn a_subscription_that_would_begin_after_the_stop_is_refused_and_holds_nothing_u
     assert_eq!(running.wait(), Ended::Stopped);
 }
 
-/// The rest of a stream of server-sent events, from its beginning.
+/// A stream of server-sent events from its beginning.
 fn stream(server: &TestServer) -> TcpStream {
     let mut stream = TcpStream::connect(server.running.http).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(b"GET /events HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
-    // Its head: from here on it is told.
+    // Its head: from now on it is told of events.
     stream.read_exact(&mut [0; 15]).unwrap();
     stream
 }
@@ -87,7 +90,7 @@ fn who_watches_is_told_by_a_server_that_stops_where_to_go_on() {
     client.allocate("a");
     let told = event(&mut watcher);
     assert_eq!(told["owner"], "a", "{told}");
-    // Whoever was not told by then goes on before it.
+    // A stream that was not told by then gets a cursor before the event.
     let mut text = String::new();
     while !text.contains("event: event\n") {
         let mut byte = [0];
@@ -96,7 +99,7 @@ fn who_watches_is_told_by_a_server_that_stops_where_to_go_on() {
     }
     server.stop();
     let mut cursors = vec![];
-    // What is told first to the one that was not read from is the event.
+    // The event is the first that the unread watcher is told.
     for (watcher, left) in [(&mut watcher, 0), (&mut idle, 1)] {
         (0..left).for_each(|_| assert_eq!(event(watcher)["owner"], "a"));
         let last = notification(watcher);
@@ -118,7 +121,7 @@ fn who_watches_is_told_by_a_server_that_stops_where_to_go_on() {
     }
 }
 
-/// Nothing that it was told is an answer, and what it did not take it is told again where it goes on.
+/// Nothing that it was told is an answer, and whatever it did not take is told again where it goes on.
 #[test]
 fn a_client_that_watches_and_takes_nothing_does_not_hold_up_a_stop() {
     let server = TestServer::with(|options| {
@@ -129,7 +132,7 @@ fn a_client_that_watches_and_takes_nothing_does_not_hold_up_a_stop() {
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]}));
     let (mut watcher, sse) = (server.client(), stream(&server));
     watcher.ok("events.watch", json!({}));
-    // More than sockets take in.
+    // More than sockets take.
     let ips = vec![json!({"network": "lan"}); 256];
     for at in 0..16 {
         client
@@ -143,7 +146,7 @@ fn a_client_that_watches_and_takes_nothing_does_not_hold_up_a_stop() {
     drop((watcher, sse));
 }
 
-/// Only the node that stops knows that nobody waits there any more: what was held up there goes to the owner after that.
+/// Only the node that stops knows that nobody waits there any more. What was held up there reaches the owner after that.
 #[test]
 fn what_reaches_the_owner_after_the_stop_of_its_own_node_does_not_wait_there() {
     let Some(redis) = Server::start(&[]) else { return };
@@ -165,17 +168,15 @@ fn what_reaches_the_owner_after_the_stop_of_its_own_node_does_not_wait_there() {
         line(4, "ip.allocate", &one("full")),
         line(5, "ip.acquire", &both),
     ];
-    client.raw(asked.concat());
-    std::thread::sleep(Duration::from_millis(500));
-    running.stopper().cancel();
-    std::thread::sleep(Duration::from_millis(200));
+    client.hand_in_raw(&asked.concat());
+    begin_to_stop(&running);
     owner.store.let_go();
-    // Of several networks, so in any order.
+    // They concern several networks, so they come in any order.
     let mut answers: Vec<Value> = (1..6).map(|_| client.answer()).collect();
     answers.sort_by_key(|answer| answer["id"].as_u64());
     for (id, answer) in (1..6).zip(&answers) {
         assert_eq!(answer["id"], id, "{answer}");
-        // As where the owner itself stops: what finds capacity is granted.
+        // As if the owner itself stopped: what finds capacity is granted.
         let reason = if id < 4 { json!(null) } else { json!("stopping") };
         assert_eq!(answer["error"]["data"]["reason"], reason, "{answer}");
     }
@@ -188,8 +189,7 @@ fn a_stop_is_bounded_even_if_the_store_never_answers() {
     let server = TestServer::with(|options| options.config.server.shutdown_seconds = 1);
     let mut client = server.with_lan();
     server.store.always(Fault::Hang);
-    client.send("ip.allocate", json!({"network": "lan", "owner": "a"}));
-    std::thread::sleep(Duration::from_millis(100));
+    client.hand_in("ip.allocate", json!({"network": "lan", "owner": "a"}));
     let begun = Instant::now();
     server.running.stop();
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
@@ -200,12 +200,12 @@ fn a_store_that_failed_ends_the_server_and_acknowledges_nothing() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     server.store.hold();
-    client.hand_in("ip.allocate", json!({"network": "lan", "owner": "a"}));
-    std::thread::sleep(Duration::from_millis(100));
-    server.store.next([Fault::UnknownNotApplied]);
-    server.store.always(Fault::UnknownNotApplied);
-    client.hand_in("ip.allocate", json!({"network": "lan", "owner": "b"}));
-    std::thread::sleep(Duration::from_millis(100));
+    for owner in ["a", "b"] {
+        let before = server.store.commits();
+        client.hand_in("ip.allocate", json!({"network": "lan", "owner": owner}));
+        wait_for("its commit", || server.store.commits() > before);
+        server.store.always(Fault::UnknownNotApplied);
+    }
     server.store.health_is(StoreHealth::Failed);
     server.store.let_go();
     client.answer();
@@ -215,7 +215,7 @@ fn a_store_that_failed_ends_the_server_and_acknowledges_nothing() {
     assert!(matches!(running.wait(), Ended::Failed(_)));
 }
 
-/// A thread of the store crashes between two requests, and whatever is asked from then on is refused before any commit.
+/// A thread of the store crashes between two requests, and every later request is refused before any commit.
 #[test]
 fn a_store_that_fails_while_nothing_is_under_way_ends_the_server() {
     if crate::stores::not_over_redis("whoever renews the lease finds out, of the real store") {
@@ -229,7 +229,7 @@ fn a_store_that_fails_while_nothing_is_under_way_ends_the_server() {
     assert!(matches!(running.wait(), Ended::Failed(_)));
 }
 
-/// Marks of time are noted at the end and wait behind what is under way; nothing writes them once the store has failed.
+/// At the end marks of time are noted after what is under way; once the store has failed nothing writes them.
 #[test]
 fn a_stopped_committer_keeps_no_time_marks() {
     let server = TestServer::with(|options| options.config.server.shutdown_seconds = 20);
@@ -242,14 +242,13 @@ fn a_stopped_committer_keeps_no_time_marks() {
         client.send("ip.allocate", json!({"network": "lan", "owner": owner}));
         wait_for("its commit", || server.store.commits() > before);
     }
-    // A client that is reset is not waited for, so the end begins while its commits are under way.
+    // A client that resets its connection is not waited for, so the end begins while its commits are under way.
     socket2::SockRef::from(&client.stream).set_linger(Some(Duration::ZERO)).unwrap();
     drop(client);
     server.clock.advance_ms(1_000);
     let TestServer { running, store, .. } = server;
     let begun = Instant::now();
-    running.stopper().cancel();
-    std::thread::sleep(Duration::from_millis(300));
+    begin_to_stop(&running);
     store.health_is(StoreHealth::Failed);
     store.let_go();
     assert!(matches!(running.wait(), Ended::Failed(_)));

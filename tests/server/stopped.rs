@@ -1,4 +1,4 @@
-//! A network that is stopped: what it answers all the same, and what an operator is told of it and of the others.
+//! A stopped network: what it still answers, and what an operator is told of it and of the others.
 
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use allod::core::command::Command as Asked;
 use serde_json::{Value, json};
 
 use crate::self_check::{create, until_found};
-use crate::support::{Client, TestServer, http, line, patient};
+use crate::support::{Client, TestServer, http, line, patient, wait_for};
 
-/// `lan` holds something that the store lacks, which was found; `dmz` does not. `a` holds an address in each, and deployment `d` one of
-/// `lan`.
+/// `lan` holds something that the store lacks, which was found; `dmz` does not. `a` holds an address in each, and deployment
+/// `d` one of `lan`.
 fn differing(hooks: Hooks) -> (TestServer, Client, String) {
     let server = TestServer::hooked(Hooks { self_check_every: Some(Duration::from_millis(20)), ..hooks });
     let mut client = server.client();
@@ -22,7 +22,7 @@ fn differing(hooks: Hooks) -> (TestServer, Client, String) {
     let held = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 1}))["address"].clone();
     let instance = json!({"id": "i", "networks": [{"network": "lan"}]});
     client.ok("deployment.apply", json!({"deployment": "d", "instances": [instance]}));
-    // Past the end of a slice of a list.
+    // More than a slice of a list.
     let many: String = (0..1_500u64)
         .map(|n| line(n + 10_000, "ip.allocate", &json!({"network": "lan", "owner": format!("many/{n}")})))
         .collect();
@@ -35,10 +35,14 @@ fn differing(hooks: Hooks) -> (TestServer, Client, String) {
     (server, client, held)
 }
 
-/// `lan` panicked three times; `dmz` did not.
+/// `lan` panicked three times, `dmz` did not.
 fn crashed() -> (TestServer, Client) {
+    crashed_with(patient())
+}
+
+fn crashed_with(hooks: Hooks) -> (TestServer, Client) {
     let before_decide = |command: &Asked| assert!(!matches!(command, Asked::Claim(_)), "as asked");
-    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..hooks });
     let mut client = server.client();
     create(&mut client, "dmz", "10.0.1.0/24");
     create(&mut client, "lan", "10.0.0.0/24");
@@ -116,7 +120,8 @@ fn a_network_that_is_not_what_is_stored_changes_nothing_not_even_in_part() {
         let told = (&data["kind"], &data["reason"], &data["network"]);
         assert_eq!(told, (&json!("network_stopped"), &json!("differs"), &json!("lan")), "{method}: {error}");
     }
-    // Neither does time: its lease is over, and nobody else gets the address. In one read with what is refused, reads are answered.
+    // Nor does time: the lease of `a` is over, but nobody else gets the address. Reads are answered, even if sent together
+    // with what is refused.
     std::thread::sleep(Duration::from_millis(1_100));
     server.clock.advance_ms(2_000);
     let get = line(1, "ip.get", &json!({"network": "lan", "address": held}));
@@ -136,7 +141,7 @@ fn a_network_that_is_not_what_is_stored_changes_nothing_not_even_in_part() {
     assert_eq!(dmz.as_array().unwrap().len(), 1, "nothing of what was asked of both is there: {dmz}");
 }
 
-/// Loaded again it would be what the store has, and nobody would have chosen that.
+/// A reload would give it the state of the store, and nobody would have chosen that.
 #[test]
 fn a_read_that_crashes_leaves_a_network_stopped_and_the_rest_of_its_memory_readable() {
     let before_decide = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
@@ -144,7 +149,7 @@ fn a_read_that_crashes_leaves_a_network_stopped_and_the_rest_of_its_memory_reada
     for _ in 0..4 {
         assert_eq!(client.kind("network.usage", json!({"network": "lan"})), "internal");
     }
-    // More than is looked at in a turn, with one in the midst of them that crashes.
+    // More than one turn's requests, with a crashing one in their midst.
     let get = line(1, "ip.get", &json!({"network": "lan", "address": held}));
     client.raw(get.repeat(700) + &line(2, "network.usage", &json!({"network": "lan"})) + &get.repeat(323));
     let answers: Vec<Value> = (0..1_024).map(|_| client.answer()).collect();
@@ -154,13 +159,45 @@ fn a_read_that_crashes_leaves_a_network_stopped_and_the_rest_of_its_memory_reada
     assert_eq!(refused["error"]["data"]["reason"], "differs", "{refused}");
 }
 
+/// A restart from the store would give it the store's state, and it would give away what is free there.
+#[test]
+fn a_network_that_is_not_what_is_stored_stays_stopped_with_its_memory_where_its_actor_dies() {
+    let before_work = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
+    let (server, mut client, held) = differing(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
+    for _ in 0..2 {
+        assert_eq!(client.kind("network.usage", json!({"network": "lan"})), "not_ready");
+        let get = json!({"network": "lan", "address": held});
+        wait_for("that it answers again", || client.call("ip.get", get.clone()).get("result").is_some());
+        let got = client.ok("ip.get", get);
+        assert_eq!((&got["state"], &got["reservation"]["note"]), (&json!("held"), &json!("here")), "{got}");
+        assert_eq!(client.ok("ip.list", json!({"network": "lan", "count_only": true}))["count"], 1_502);
+        let refused = client.call("ip.allocate", json!({"network": "lan", "owner": "b"}));
+        assert_eq!(refused["error"]["data"]["reason"], "differs", "{refused}");
+        client.ok("ip.allocate", json!({"network": "dmz", "owner": "b"}));
+    }
+    let (_, ready) = http(server.running.http, "GET /readyz", b"");
+    assert!(ready.contains("network `lan` was stopped because its self-check"), "{ready}");
+}
+
+#[test]
+fn a_network_that_crashed_too_often_stays_stopped_where_its_actor_dies() {
+    let before_work = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
+    let (_server, mut client) = crashed_with(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
+    assert_eq!(client.kind("network.usage", json!({"network": "lan"})), "not_ready");
+    let ask = json!({"network": "lan", "owner": "b"});
+    wait_for("that it answers again", || client.kind("ip.allocate", ask.clone()) != "not_ready");
+    let refused = client.call("ip.allocate", ask);
+    assert_eq!(refused["error"]["data"]["reason"], "crashes", "{refused}");
+}
+
 #[test]
 fn an_export_has_the_memory_of_a_network_that_is_not_what_is_stored_and_says_so() {
     let (server, _, held) = differing(patient());
     let (code, file, said) = allod(&server, &["export"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(file.lines().any(|line| line.contains(&format!("\"{held}\"")) && line.contains("\"here\"")), "{said}");
-    assert!(file.ends_with("{\"end\":{\"networks\":2,\"reservations\":1503}}\n"), "{said}");
+    let end = file.lines().last().unwrap_or_default();
+    assert!(end.starts_with("{\"end\":{\"networks\":2,\"reservations\":1503,\"crc32\":"), "{said}");
     let shown = said.lines().filter(|line| line.contains("as it is in memory")).count();
     assert!(shown == 1 && said.contains("network `lan` was stopped"), "{said}");
 }
@@ -184,8 +221,9 @@ fn an_export_leaves_out_a_network_that_crashes_and_neither_it_nor_its_file_passe
         "{said}"
     );
     assert!(!file.contains("\"lan\",\"a") && file.contains("10.0.1.1") && file.contains("10.0.2.1"), "{file}");
-    assert!(file.ends_with("{\"end\":{\"networks\":2,\"reservations\":2,\"left_out\":[\"lan\"]}}\n"), "{file}");
-    // Whoever imports it is told.
+    let end = file.lines().last().unwrap_or_default();
+    assert!(end.starts_with("{\"end\":{\"networks\":2,\"reservations\":2,\"left_out\":[\"lan\"],\"crc32\":"), "{file}");
+    // An import of the export says so.
     let other = TestServer::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("register.jsonl");
@@ -200,7 +238,7 @@ fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
     let (code, ready) = http(server.running.http, "GET /readyz", b"");
     assert_eq!(code, 200, "the others are served");
     let (problem, hint) = ready.split_once('\n').unwrap();
-    assert!(problem.starts_with("ready, but network `lan` was stopped as its self-check"), "{ready}");
+    assert!(problem.starts_with("ready, but network `lan` was stopped because its self-check"), "{ready}");
     assert!(hint.contains("`allod export > register.jsonl` now, and no restart"), "{ready}");
     let config = tempfile::tempdir().unwrap();
     let file = config.path().join("node.toml");
@@ -213,7 +251,7 @@ fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
     let (code, said, _) = allod(&server, &["doctor", "--config", file.to_str().unwrap()]);
     let mut wrong = said.lines().filter(|line| line.starts_with("WRONG"));
     assert!(code == Some(1) && wrong.any(|line| line.contains("network `lan` was stopped")), "{said}");
-    // Its ports are not known to whoever asks by its address: of several nodes each says it of its shards.
+    // The command knows only the server's address, not its ports. With several nodes each reports its own shards.
     let (code, said, _) = allod(&server, &["call", "cluster.nodes", "--format", "json"]);
     assert!(code == Some(0) && said.contains("stopped: network `lan`") == crate::stores::over_redis(), "{said}");
     let (code, said, _) = allod(&server, &["top", "--once", "--interval", "0s", "--metrics", &web.to_string()]);
@@ -223,7 +261,7 @@ fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("nothing is granted in it, whatever is free: network `lan` was stopped"), "{said}");
     assert!(!said.contains("more room"), "{said}");
-    // Whoever asks for an address is not sent to restart the server.
+    // A client that asks for an address is not advised to restart the server.
     let (code, _, said) = allod(&server, &["ip", "allocate", "lan", "--owner", "b"]);
     assert!(
         code == Some(1) && said.contains("allod export > register.jsonl") && !said.contains("start the server again"),

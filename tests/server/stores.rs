@@ -1,8 +1,8 @@
-//! The store under a test that is not about stores: the embedded one, as is the default of the product, or with
-//! `ALLOD_TEST_STORE` `memory` or a server of `redis`.
+//! The store under tests that are not about stores: the embedded one, which is the product's default, or as
+//! `ALLOD_TEST_STORE` says: `memory` or a server of `redis`.
 //!
-//! One Redis for the process, and a prefix for each register: what is there is nobody else's. `tests/run` runs the suite
-//! over files and over Redis. A test that is about a store, or brings one of its own, is the same with all.
+//! There is one Redis per process, and a prefix for each register, which it shares with nobody. `tests/run` runs the suite
+//! over files and over Redis. Tests that are about a store, or bring their own, are the same with all of them.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -16,13 +16,13 @@ use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::redis_server::process;
 
-/// Ends `redis-server` when its stdin ends: with the process of the tests, however that ends.
+/// Ends `redis-server` when its stdin ends: together with the test process, however that ends.
 const WITH_US: &str = r#""$@" </dev/null & server=$!; cat >/dev/null; kill $server; wait $server"#;
 
 /// A Redis server that lives as long as this process.
 struct Shared {
     port: u16,
-    /// Held: its stdin is the sign of life. A static is never dropped.
+    /// Kept because its stdin is the sign of life. A static is never dropped.
     _shell: Child,
     _directory: tempfile::TempDir,
 }
@@ -39,7 +39,6 @@ static REDIS: LazyLock<Shared> = LazyLock::new(|| {
 
 static REGISTERS: AtomicU32 = AtomicU32::new(0);
 
-/// What the tests run over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Embedded,
@@ -56,18 +55,17 @@ fn kind() -> Kind {
     }
 }
 
-/// Do the tests run over Redis?
 pub fn over_redis() -> bool {
     kind() == Kind::Redis
 }
 
-/// An empty register, and its files: to be kept for as long as it is used.
+/// An empty register and its files, which must be kept as long as it is used.
 pub fn store(shards: u16) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
     match kind() {
         Kind::Memory => (Arc::new(MemoryStore::new(shards)), None),
         Kind::Embedded => {
             let directory = tempfile::tempdir().unwrap();
-            // Hundreds of registers are made here, and hold little.
+            // Tests create hundreds of registers that hold little.
             let options = embedded::EmbeddedOptions { segment_bytes: 8 << 20, ..embedded::EmbeddedOptions::default() };
             (Arc::new(EmbeddedStore::open(directory.path(), shards, options).unwrap()), Some(directory))
         }
@@ -75,8 +73,8 @@ pub fn store(shards: u16) -> (Arc<dyn Store>, Option<tempfile::TempDir>) {
     }
 }
 
-/// An empty register that can be opened again and again, once whoever had it has stopped. What is in memory cannot: it is in
-/// files then.
+/// An empty register that can be opened again and again, each time after the previous owner has stopped. For the memory
+/// store, which cannot be reopened, it uses files.
 pub fn reopened(shards: u16) -> Box<dyn Fn() -> Arc<dyn Store>> {
     if kind() == Kind::Redis {
         let options = redis_options(shards);
@@ -97,16 +95,16 @@ pub fn redis_options(shards: u16) -> RedisOptions {
     options
 }
 
-/// The proof that an answer without a change waits for goes out in the same order as commits, so a commit that hangs holds
-/// it up, whichever network it is of. A Redis that does not answer the one does not answer the other either; here, where
-/// only commits are held, it shows.
+/// An answer without a change waits for a proof of ownership, which is sent in the same order as commits. A hanging commit
+/// therefore delays it, whichever network it is for. A real Redis that answers the one answers the other as well; here only
+/// commits are held, so the delay shows.
 pub const PROOF_WAITS: &str = "an answer's proof waits behind a commit that hangs, also one of another network";
 
-/// Is the test about something that the store under it does not have? Then it says what, and the test ends.
+/// Is the test about something that Redis does not have? Then this prints why, and the test ends.
 pub fn not_over_redis(why: &str) -> bool {
     let exempt = over_redis();
     if exempt {
-        // Not a skip: it runs with the other store.
+        // Not a skip: the test runs with the other store.
         let _ = writeln!(std::io::stderr(), "not over Redis: {why}");
     }
     exempt

@@ -1,17 +1,16 @@
-//! `network.update` with the subnets that a network shall have: one commit, seen by the catalog as one.
+//! `network.update` with the list of subnets that a network is to have: one commit, which the catalog sees as one.
 
 use serde_json::{Value, json};
 
-use allod::store::embedded::{self, EmbeddedStore};
-
 use crate::history::history;
+use crate::stores;
 use crate::support::{Client, TestServer};
 
 fn update(network: &str, set: Value) -> Value {
     json!({"network": network, "set": set})
 }
 
-/// What stands there, and not which moment that was.
+/// The network without what depends on the moment.
 fn get(client: &mut Client, network: &str) -> Value {
     let mut network = client.ok("network.get", json!({ "network": network }));
     network.as_object_mut().unwrap().remove("cursor");
@@ -22,7 +21,7 @@ fn cidrs(network: &Value) -> Vec<&str> {
     network["subnets"].as_array().into_iter().flatten().filter_map(|subnet| subnet["cidr"].as_str()).collect()
 }
 
-/// Kind and field of what a request is refused with.
+/// Kind and field of a refusal.
 fn refused(client: &mut Client, method: &str, params: Value) -> (String, String) {
     let answer = client.call(method, params);
     let text = |member: &str| answer["error"]["data"][member].as_str().unwrap_or_default().to_owned();
@@ -33,7 +32,7 @@ fn kind(client: &mut Client, method: &str, params: Value) -> String {
     refused(client, method, params).0
 }
 
-/// What changed the network, oldest first.
+/// The events that changed the network, oldest first.
 fn events(client: &mut Client, network: &str) -> Vec<String> {
     let told = history(client, json!({ "network": network }));
     told.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
@@ -69,7 +68,7 @@ fn settings_subnets_pools_and_reserved_ranges_change_in_one_commit_with_one_even
     assert_eq!(events(&mut client, "office"), ["network_created", "network_changed"]);
     let owner = json!({"network": "office", "owner": "printer/0"});
     assert_eq!(client.ok("ip.allocate", owner)["address"], "10.0.0.70");
-    // What is there is no change.
+    // Setting what is there already is no change.
     let again = client.ok("network.update", update("office", everything()));
     assert_eq!((&again["version"], events(&mut client, "office").len()), (&json!(2), 3));
 }
@@ -85,7 +84,7 @@ fn a_dry_run_and_a_version_that_is_past_change_nothing() {
     let shown = client.ok("network.update", params.clone());
     assert_eq!((cidrs(&shown), &shown["name"]), (vec!["10.0.0.0/25", "10.0.0.128/25"], &json!("office")));
     assert_eq!(get(&mut client, "lan"), before);
-    // Nothing is held for it either.
+    // Nothing stays reserved for it, either.
     client.ok("network.create", json!({"name": "office"}));
     params["dry_run"] = json!(false);
     params["if_version"] = json!(9);
@@ -109,7 +108,7 @@ fn a_list_without_ids_replaces_the_subnets() {
     for subnet in subnets.as_array_mut().unwrap() {
         let subnet = subnet.as_object_mut().unwrap();
         subnet.remove("id").unwrap();
-        // No answer has an empty list; left out here, it would be a pool that spans the subnet.
+        // Answers omit empty lists. Omitted here, it would be a pool that spans the subnet.
         subnet.entry("pools").or_insert(json!([]));
     }
     let shown = client.ok("network.update", update("office", json!({ "subnets": subnets })));
@@ -156,7 +155,7 @@ fn what_is_refused_in_its_last_member_leaves_everything_as_it_was() {
         assert_eq!((found.0.as_str(), found.1.as_str()), expected, "{set}");
         assert_eq!(get(&mut client, "lan"), before, "{set}");
     }
-    // Nothing of what was refused is held against anybody.
+    // Nothing of the refused request blocks anybody.
     client.ok("network.create", json!({"name": "b", "subnets": [{"cidr": "10.0.2.0/24"}]}));
 }
 
@@ -221,11 +220,8 @@ fn while_subnets_exchange_space_nobody_else_gets_any_of_it() {
 
 #[test]
 fn a_restart_keeps_what_was_made_in_one_commit() {
-    let directory = tempfile::tempdir().unwrap();
-    let start = || {
-        let store = EmbeddedStore::open(directory.path(), 4, embedded::EmbeddedOptions::default()).unwrap();
-        TestServer::over(std::sync::Arc::new(store), |_| {})
-    };
+    let open = stores::reopened(4);
+    let start = || TestServer::over(open(), |_| {});
     let server = start();
     let mut client = server.with_lan();
     let id = get(&mut client, "lan")["subnets"][0]["id"].clone();

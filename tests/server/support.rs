@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use allod::actors::clock::ManualClock;
@@ -20,7 +21,7 @@ use crate::faulty::FaultyStore;
 use crate::published::PUBLISHED;
 use crate::stores;
 
-/// Looks again and again whether it is so, for a minute: a test that waits for ever would hold up all the others.
+/// Waits for a condition, for at most a minute: a test that waits for ever would delay all others.
 #[track_caller]
 pub fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -30,12 +31,17 @@ pub fn wait_for(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Gives no commit up while a test holds it, nor because the machine is busy.
-pub fn patient() -> Hooks {
-    Hooks { commit_deadline: Some(Duration::from_secs(60)), ..Hooks::default() }
+/// Blocks until the store's answer is there.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }
 
-/// A server, its store and its clock.
+/// Hooks with which no commit and no load of a network is given up while a test holds it, or because the machine is busy.
+pub fn patient() -> Hooks {
+    let deferred_ms_max = Some(Arc::new(AtomicU64::new(60_000)));
+    Hooks { commit_deadline: Some(Duration::from_secs(60)), deferred_ms_max, ..Hooks::default() }
+}
+
 pub struct TestServer {
     pub running: Running,
     pub store: Arc<FaultyStore>,
@@ -58,7 +64,7 @@ impl TestServer {
         Self::over_files(inner, None, change)
     }
 
-    /// Over a store whose files are removed with the server.
+    /// A server over a store whose files are removed with it.
     pub fn over_files(inner: Arc<dyn Store>, files: Option<TempDir>, change: impl FnOnce(&mut Options)) -> Self {
         let store = FaultyStore::around(inner);
         let clock = Arc::new(ManualClock::new(WallTime(1_772_356_364_031), 7));
@@ -73,7 +79,7 @@ impl TestServer {
         Self { running: start(options).unwrap(), store, clock, _files: files }
     }
 
-    /// Gives commits up as the product does, soon.
+    /// A server that gives commits up as soon as the product does.
     pub fn giving_up() -> Self {
         Self::with(|options| options.hooks = Hooks::default())
     }
@@ -82,7 +88,7 @@ impl TestServer {
         Self::with(|options| options.hooks = hooks)
     }
 
-    /// Ends it, and lets go of its store: files are open as long as anybody has them.
+    /// Stops it, and drops its store: files are open as long as anybody has them.
     pub fn stop(self) {
         self.running.stop();
     }
@@ -91,7 +97,7 @@ impl TestServer {
         Client::to(TcpStream::connect(self.running.tcp).unwrap())
     }
 
-    /// Requests in the queue of a network, as `/metrics` shows it.
+    /// Requests in the queue of a network, as shown by `/metrics`.
     pub fn queued(&self, network: &str) -> usize {
         let metrics = http(self.running.http, "GET /metrics", b"").1;
         let name = format!("allod_network_queue_requests{{network=\"{network}\",realm=\"default\"}} ");
@@ -108,21 +114,22 @@ impl TestServer {
     }
 }
 
-/// Speaks lines. Every answer, and every request that was carried out, is held against the published schemas.
+/// A client that speaks lines. It checks every answer, and every request that was carried out, against the published
+/// schemas.
 pub struct Client {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,
     next: u64,
-    /// Method and params by id, of what was sent and is well formed.
+    /// Method and params by id of every well-formed request that was sent.
     asked: Asked,
 }
 
-/// What was asked and is not answered yet, so that each answer is held against what is published of its method.
+/// Requests without an answer yet, so that each answer can be checked against the schema of its method.
 #[derive(Default)]
 struct Asked(HashMap<String, (String, Value)>);
 
 impl Asked {
-    /// Requests and batches, a line each.
+    /// Notes requests and batches, one per line.
     fn read(&mut self, text: &[u8]) {
         for line in text.split(|byte| *byte == b'\n') {
             match serde_json::from_slice(line) {
@@ -138,13 +145,13 @@ impl Asked {
             let params = request.get("params").cloned().unwrap_or_else(|| json!({}));
             let before = self.0.insert(id.to_string(), (method.to_owned(), params));
             if before.is_some_and(|(before, _)| before != method) {
-                // One id for several requests: nobody knows which is answered.
+                // Several requests with one id: nobody knows which of them is answered.
                 self.0.insert(id.to_string(), (String::new(), Value::Null));
             }
         }
     }
 
-    /// Holds an answer against what is published.
+    /// Checks an answer against the published schemas.
     fn judge(&mut self, answer: &Value) {
         if let Value::Array(members) = answer {
             return members.iter().for_each(|member| self.judge(member));
@@ -176,7 +183,7 @@ impl Client {
         self.stream.write_all(text.as_ref()).unwrap();
     }
 
-    /// Sends without waiting; answers the id.
+    /// Sends a request without waiting, and returns its id.
     pub fn send(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         let line = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
@@ -191,7 +198,7 @@ impl Client {
         line.trim_end_matches('\n').to_owned()
     }
 
-    /// The next line without its end, held against what is published.
+    /// The next line without its end, after checking it against the published schemas.
     pub fn judged_line(&mut self) -> String {
         let line = self.text_line();
         self.asked.judge(&serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}")));
@@ -217,25 +224,34 @@ impl Client {
         self.line().expect("the connection was closed")
     }
 
-    /// Sends it, and goes on when it was read and handed on, and is not answered yet.
+    /// Sends a request, and waits until it was read and handed on; it must not be answered yet.
     pub fn hand_in(&mut self, method: &str, params: Value) -> u64 {
         let id = self.send(method, params);
         assert!(self.has_read_all(), "{method}: it was answered at once");
         id
     }
 
-    /// All that was sent was read, and nothing of it is answered before a ping that is sent behind it.
+    /// Sends these requests, and waits until they were read. A ping arrives with them and before them, as some requests let
+    /// nothing behind them be answered first.
+    pub fn hand_in_raw(&mut self, text: &str) {
+        // No test has a request of this id.
+        let ping = 1_000_000;
+        self.raw(line(ping, "server.ping", &json!({})) + text);
+        assert_eq!(self.answer()["id"], ping);
+    }
+
+    /// Was everything read that was sent, and did nothing of it get an answer before that of a ping sent afterwards?
     fn has_read_all(&mut self) -> bool {
         let ping = self.send("server.ping", json!({}));
         self.answer()["id"] == ping
     }
 
-    /// All that was sent was read, and nothing of it is answered within this time.
+    /// Was everything read that was sent, and does none of it get an answer within this time?
     pub fn waits_still(&mut self, time: Duration) -> bool {
         self.has_read_all() && self.silent_for(time)
     }
 
-    /// Nothing comes within this time, also because nothing that was sent was read yet.
+    /// Does nothing arrive within this time? Perhaps what was sent is not even read yet.
     pub fn silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let silent = self.reader.fill_buf().is_err();
@@ -256,13 +272,14 @@ impl Client {
         answer["result"].clone()
     }
 
-    /// The result of a call, asked again while the server is between two tenures: a store of several nodes is taken
-    /// anew.
+    /// The result of a call, which is repeated while the server is between two tenures, when it has to take a store of
+    /// several nodes anew.
     pub fn ok_soon(&mut self, method: &str, params: Value) -> Value {
         self.ok_after(method, &params, 200, is_between_tenures)
     }
 
-    /// The result of a call, asked again, twenty times a second and so often at most, while its answer is one that passes.
+    /// The result of a call, which is repeated while `passes` accepts its answer, twenty times a second, at most `tries`
+    /// times.
     pub fn ok_after(&mut self, method: &str, params: &Value, tries: u32, passes: impl Fn(&Value) -> bool) -> Value {
         let mut answer = Value::Null;
         for _ in 0..tries {
@@ -289,7 +306,7 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Everything up to the end.
+    /// Everything until the connection ends.
     pub fn rest(&mut self) -> String {
         let mut text = String::new();
         self.reader.read_to_string(&mut text).unwrap();
@@ -297,16 +314,15 @@ impl Client {
     }
 }
 
-/// Is it what a server answers from the loss of its register until it owns it again? One that keeps files never says it:
-/// they are its own as long as it lives.
+/// Is this an answer of a server that has lost its register and does not own it again yet? A server over files never says
+/// it: it owns them as long as it runs.
 pub fn is_between_tenures(answer: &Value) -> bool {
     let error = &answer["error"];
     let moved = error["data"]["kind"] == "not_ready" && error["data"]["reason"] == "moved";
-    let over = error["message"].as_str().is_some_and(|message| message.contains("does not own the network any more"));
+    let over = error["message"].as_str().is_some_and(|message| message.contains("no longer owns the network"));
     moved || over
 }
 
-/// A request as a line.
 pub fn line(id: u64, method: &str, params: &Value) -> String {
     format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
 }
@@ -316,7 +332,7 @@ pub fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> (u16, 
     http_with(address, request, "host: test", body)
 }
 
-/// One HTTP exchange with headers of one's own: status and body.
+/// One HTTP exchange with given headers: status and body.
 pub fn http_with(address: std::net::SocketAddr, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -331,7 +347,7 @@ pub fn http_with(address: std::net::SocketAddr, request: &str, headers: &str, bo
     let answer = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
     if let (true, Ok(answered)) = (request == "POST /rpc", serde_json::from_str(&answer)) {
         let mut asked = Asked::default();
-        // A body is one value, over as many lines as it likes.
+        // A body is one value, which may span several lines.
         asked.read(&body.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect::<Vec<u8>>());
         asked.judge(&answered);
     }

@@ -1,4 +1,4 @@
-//! Garbage collection of claimants: who is swept, when, and what holds a sweep back.
+//! Garbage collection of claimants: which ones are swept, when, and what holds a sweep back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn use_one(client: &mut Client, network: &str, owner: &str, claimant: &str) -> V
     client.ok("ip.allocate", json!({"network": network, "scope": "prod", "owner": owner, "claimant": claimant}))
 }
 
-/// Has a claimant use an address that is to be released with it.
+/// Lets a claimant use an address that is to be released with it.
 fn lend_one(client: &mut Client, network: &str, owner: &str, claimant: &str) -> Value {
     let release = json!({"network": network, "scope": "prod", "owner": owner, "claimant": claimant,
         "release_with_claimant": true});
@@ -113,7 +113,8 @@ fn who_is_seen_alive_or_binds_again_begins_anew() {
     assert_eq!(of(&first, "waiting").len(), owners.len());
     assert_eq!(of(&sweep_with(&mut client, json!({"alive": all, "grace_seconds": 0})), "waiting"), [] as [&str; 0]);
     assert_eq!(of(&sweep(&mut client, &["vm-seen"], 0), "waiting").len(), owners.len() - 1);
-    // All but the first are missed now. They are bound already: nothing changes, and yet they were heard of.
+    // All but the first are missed now. The calls below change nothing, since they are bound already, but they show that the
+    // claimants live.
     assert_eq!(client.ok("ip.bind", params("bind"))["claimant"], "vm-bind");
     assert_eq!(client.ok("ip.allocate", params("allocate"))["created"], false);
     let acquire = json!({"network": "lan", "scope": "prod", "owner": "acquire", "claimant": "vm-acquire", "ips": [{}]});
@@ -129,7 +130,7 @@ fn who_is_seen_alive_or_binds_again_begins_anew() {
     assert_eq!(of(&second, "waiting"), ["vm-seen", "vm-bind", "vm-allocate", "vm-acquire", "vm-claim"]);
 }
 
-/// The second look of a sweep misses whoever was heard of behind its first one for the first time again.
+/// If a claimant was heard of after a sweep's first look, the second look misses it for the first time again.
 #[test]
 fn who_is_heard_of_while_a_sweep_runs_is_not_let_go_by_it() {
     let looks = Arc::new(AtomicUsize::new(0));
@@ -146,7 +147,7 @@ fn who_is_heard_of_while_a_sweep_runs_is_not_let_go_by_it() {
     for heard in ["ip.bind", "ip.allocate"] {
         let held = lend_one(&mut client, "lan", "web/0", "vm-1");
         assert_eq!(of(&sweep(&mut client, &[], 0), "waiting"), ["vm-1"], "{heard}");
-        // What a look saw is answered when it is durable: here, what somebody else is granted just before.
+        // A look is answered once what it saw is durable: here a grant to somebody else just before.
         server.store.hold();
         let [granted, swept] = &mut others;
         granted.send("ip.allocate", json!({"network": "lan", "scope": "prod", "owner": heard}));
@@ -154,8 +155,7 @@ fn who_is_heard_of_while_a_sweep_runs_is_not_let_go_by_it() {
         looks.store(0, Ordering::SeqCst);
         swept.send("claimant.sweep", json!({"scope": "prod", "alive": [], "grace_seconds": 0, "max_share": 1}));
         wait_for("its first look", || looks.load(Ordering::SeqCst) > 0);
-        client.send(heard, params.clone());
-        std::thread::sleep(Duration::from_millis(100));
+        client.hand_in(heard, params.clone());
         assert_eq!(looks.load(Ordering::SeqCst), 1, "{heard}: the sweep is at its first look");
         server.store.let_go();
         let bound = client.answer()["result"].clone();
@@ -164,25 +164,25 @@ fn who_is_heard_of_while_a_sweep_runs_is_not_let_go_by_it() {
         let swept = swept.answer()["result"].clone();
         assert_eq!((&swept["unbound"], &swept["released"]), (&json!([]), &json!([])), "{heard}");
         assert_eq!(claimant_of(&mut client, "lan", &held["address"]), "vm-1", "{heard}");
-        // It was missed for the first time by the second look.
+        // The second look missed it for the first time.
         assert_eq!(of(&sweep(&mut client, &[], 0), "released"), ["vm-1"], "{heard}");
     }
 }
 
-/// A claimer with the same name and another UID counts as absent; a rebuilt machine has its address again.
+/// A claimer with the same name and another UID counts as absent; a rebuilt machine keeps its address.
 #[test]
 fn a_claimant_of_a_rebuilt_machine_is_not_swept_because_of_a_stale_binding() {
     let server = TestServer::new();
     let mut client = with_networks(&server, &["lan"]);
     lend_one(&mut client, "lan", "web/0", "vm-old");
     sweep(&mut client, &[], 0);
-    // Rebuilt: its owner asks again, for another machine.
+    // The machine is rebuilt, and its owner asks again for the new machine.
     let rebuilt = lend_one(&mut client, "lan", "web/0", "vm-new");
     assert_eq!((&rebuilt["created"], &rebuilt["previous_claimant"]), (&json!(false), &json!("vm-old")));
-    // The list was made before the new machine was there.
+    // The list was made before the new machine existed.
     let second = sweep(&mut client, &[], 0);
     assert_eq!((of(&second, "waiting"), second["released"].clone()), (vec!["vm-new".to_owned()], json!([])));
-    // Let go and granted anew under the same names: another holding.
+    // Released and granted again under the same names, it is another holding.
     client.ok("ip.release", json!({"network": "lan", "scope": "prod", "owner": "web/0"}));
     lend_one(&mut client, "lan", "web/0", "vm-new");
     assert_eq!(of(&sweep(&mut client, &[], 0), "waiting"), ["vm-new"]);
@@ -199,12 +199,12 @@ fn an_address_made_for_its_claimer_goes_with_it_and_one_made_before_stays() {
     assert_eq!(client.ok("ip.bind", nic.clone())["claimant"], "nic-1", "found in the namespace, without a network");
     let made_for = lend_one(&mut client, "public", "nic-1", "nic-1");
     assert_ne!(made_for["address"], made_before["address"]);
-    // The claimer lets go of both by itself.
+    // The claimer itself gives both up.
     let unbound = client.ok("ip.unbind", nic.clone());
     assert_eq!((unbound.get("claimant"), unbound.get("released")), (None, None), "{unbound}");
     let dynamic = json!({"address": made_for["address"], "scope": "prod", "claimant": "nic-1"});
     assert_eq!(client.ok("ip.unbind", dynamic)["released"], true);
-    // Or it is gone, and the garbage collector does it.
+    // Or the claimer is gone, and the garbage collector does so.
     client.ok("ip.bind", nic);
     lend_one(&mut client, "public", "nic-1", "nic-1");
     sweep(&mut client, &[], 0);
@@ -225,7 +225,7 @@ fn a_sweep_that_would_let_go_of_too_much_does_nothing() {
         use_one(&mut client, "lan", &format!("web/{at}"), &format!("vm-{at}"));
         lend_one(&mut client, "dmz", &format!("web/{at}"), &format!("nic-{at}"));
     }
-    // Everybody is missed at once, for the first time: that brakes nothing.
+    // Everybody is missed at once for the first time, which does not trigger the brake.
     let ask = |alive: Value, more: Value| {
         let mut params = json!({"scope": "prod", "alive": alive, "grace_seconds": 0});
         more.as_object().unwrap().iter().for_each(|(name, value)| params[name] = value.clone());
@@ -246,16 +246,16 @@ fn a_sweep_that_would_let_go_of_too_much_does_nothing() {
     let dry = client.call("claimant.sweep", ask(json!([]), json!({"dry_run": true})));
     assert_eq!(dry["error"]["data"]["kind"], "brake", "the same error");
     assert_eq!(client.ok("ip.list", json!({"scope": "prod", "bound": true, "count_only": true}))["count"], 10);
-    // What was refused did not note the seven either.
+    // The refused sweep did not note the seven, either.
     let allowed = client.ok("claimant.sweep", ask(json!([]), json!({"max_share": 0.3})));
     let (unbound, released) = (of(&allowed, "unbound"), of(&allowed, "released"));
     assert_eq!((unbound, released), (vec!["vm-0".to_owned(), "vm-1".to_owned()], vec!["nic-0".to_owned()]));
     assert_eq!(of(&allowed, "waiting").len(), 7);
-    // Two of nine are more than a fifth, one is not.
+    // Two of nine are more than a fifth; one is not.
     let two = ["vm-2", "nic-2"];
     assert_eq!(client.kind("claimant.sweep", ask(all_but(&two), json!({}))), "brake");
     assert_eq!(of(&client.ok("claimant.sweep", ask(all_but(&["vm-2"]), json!({}))), "unbound"), ["vm-2"]);
-    // Even where nothing may be let go a first miss brakes nothing.
+    // Even where nothing may be released, a first miss does not trigger the brake.
     assert_eq!(of(&client.ok("claimant.sweep", ask(json!([]), json!({"max_share": 0}))), "waiting").len(), 6);
     assert_eq!(client.kind("claimant.sweep", ask(json!([]), json!({"max_share": 0}))), "brake");
 }
@@ -276,7 +276,7 @@ fn in_one_network_the_brake_weighs_what_the_scope_has_in_all() {
     let braked = client.call("claimant.sweep", in_lan(0.19))["error"].clone();
     assert_eq!((&braked["data"]["kind"], &braked["data"]["would_release"]), (&json!("brake"), &json!(1)), "{braked}");
     assert!(braked["message"].as_str().unwrap().contains("of the 5 reservations of scope `prod`"), "{braked}");
-    // One of five is a fifth: the default, which one of one would exceed.
+    // One of five is a fifth, which is the default; one of one would exceed it.
     let swept = client.ok("claimant.sweep", in_lan(0.2));
     assert_eq!(
         (of(&swept, "unbound"), of(&swept, "waiting")),
@@ -300,7 +300,7 @@ fn who_is_marked_under_the_name_of_the_sweep_is_alive() {
     let mut dry = mark(json!(["vm-3"]));
     dry["dry_run"] = json!(true);
     assert_eq!(client.ok("claimant.mark", dry)["marked"], 3, "a dry run notes nobody");
-    // Pipelined: what is sent behind a mark sees it.
+    // Pipelined: a sweep that is sent after a mark sees it.
     client.send("claimant.mark", mark(json!(["vm-1", "vm-2"])));
     client.send("claimant.sweep", json!({"scope": "prod", "sweep": "nightly", "grace_seconds": 0}));
     assert_eq!(client.answer()["result"]["marked"], 3);
@@ -425,7 +425,7 @@ fn sweeps_by_names_that_may_have_lost_their_first_marks_with_a_restart_let_nobod
     before.stop();
     let after = TestServer::over(open(), |_| {});
     let mut client = after.client();
-    // Whoever marks does not see the restart: `vm-0` lives, and is not in the lists any more.
+    // The client that marks does not notice the restart: `vm-0` lives, but its mark is lost.
     for name in ["east", "west"] {
         assert_eq!(client.ok("claimant.mark", mark(name, json!(["vm-1"])))["marked"], 1);
     }

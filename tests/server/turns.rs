@@ -1,5 +1,5 @@
-//! Nobody keeps the thread from the other networks for long, and nobody who holds several networks keeps one of them from its
-//! other clients because the next one has much to do.
+//! No request keeps the thread from other networks for long; and a request that holds several networks does not keep one of
+//! them from its other clients because the next one is busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,15 +13,14 @@ use crate::reloads::{Patience, begin_to_load, two};
 use crate::stores;
 use crate::support::{Client, TestServer, line, patient};
 
-/// Those who wait, or ask: several turns of each network and connection of the thread.
+/// How many clients wait or ask: several turns of each network and connection of the thread.
 const MANY: usize = 300;
-/// Fewer than there are in a turn of what does not take long.
+/// Fewer than one turn takes if each is quick.
 const FEW: usize = 40;
-/// What each of them takes, when it is said.
+/// How long each decision takes once the test makes them slow.
 const EACH: Duration = Duration::from_millis(5);
 
-/// Counts decisions of one kind, each of which takes its time once that is said: the first of them until somebody has asked another
-/// network.
+/// Counts decisions of one kind, each of which can be made slow: the first one then lasts until another network was asked.
 struct Slow {
     server: TestServer,
     decided: Arc<AtomicUsize>,
@@ -45,19 +44,20 @@ impl Slow {
             }
         };
         let mut hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
-        // Nobody ends it.
+        // No request is given up.
         Patience::of(&mut hooks);
         Self { server: TestServer::hooked(hooks), decided, is_slow, has_asked }
     }
 
-    /// Once some are decided somebody asks another network, on the same thread: how many are when it has answered.
+    /// Once the first decision is under way, asks another network on the same thread. Returns how many were made when that
+    /// answered.
     fn decided_when_another_answers(&self, bystander: &mut Client, network: &str) -> usize {
         let end = Instant::now() + Duration::from_secs(60);
         while self.decided.load(Ordering::SeqCst) == 0 {
             assert!(Instant::now() < end, "nothing was decided");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Nothing of it has to become durable.
+        // A read, since nothing of it has to become durable.
         bystander.send("network.usage", json!({"network": network}));
         self.has_asked.store(true, Ordering::SeqCst);
         let answer = bystander.answer();
@@ -65,7 +65,7 @@ impl Slow {
         self.decided.load(Ordering::SeqCst)
     }
 
-    /// A full network, so many who wait there, and one that has nothing to do with it.
+    /// A full network with so many waiting requests, and a network that has nothing to do with it.
     fn waiting(&self, count: usize, requests: impl Fn(usize) -> (&'static str, Value)) -> (Client, Client) {
         let (mut client, mut waiters) = (self.server.client(), self.server.client());
         client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
@@ -90,7 +90,7 @@ fn while_many_who_wait_have_their_turn_the_other_networks_of_the_thread_answer()
     }
     for count in [MANY, FEW] {
         let slow = Slow::at(|command| matches!(command, Command::Acquire(_)));
-        // Each of them is to be told that it waits for nothing any more.
+        // Each of them must be told that there is nothing to wait for any more.
         let (mut client, mut waiters) = slow.waiting(count, |at| {
             let ips = json!([{"network": "lan"}]);
             ("ip.acquire", json!({"owner": format!("o{at}"), "ips": ips, "wait_seconds": 3_600}))
@@ -126,7 +126,7 @@ fn while_many_waits_end_together_the_other_networks_of_the_thread_answer() {
     }
 }
 
-/// One message brings requests that each take long, as blocks do where there are thousands of pools that are nearly full.
+/// One message brings many requests that each take long, like requests for blocks where thousands of pools are nearly full.
 #[test]
 fn while_one_client_asks_at_once_for_what_takes_long_the_other_networks_of_the_thread_answer_and_its_order_stays() {
     if stores::not_over_redis(stores::PROOF_WAITS) {
@@ -152,7 +152,7 @@ fn while_one_client_asks_at_once_for_what_takes_long_the_other_networks_of_the_t
     assert!(blocks.is_sorted(), "the lowest goes to who asked first: {blocks:?}");
 }
 
-/// One of two networks has much to do when somebody asks for both.
+/// One of two networks is busy when somebody asks for both.
 #[test]
 fn a_network_that_is_held_with_one_that_has_much_to_do_answers_before_that_is_done() {
     const CLIENTS: usize = 10;
@@ -193,7 +193,7 @@ fn a_network_that_is_held_with_one_that_has_much_to_do_answers_before_that_is_do
     }
 }
 
-/// Whoever holds another network goes before requests, and requests go on all the same.
+/// A holder of another network goes before requests, but requests go on all the same.
 #[test]
 fn requests_of_a_network_go_on_however_many_hold_it_with_another_one() {
     const HOLDERS: usize = 6;
@@ -207,7 +207,7 @@ fn requests_of_a_network_go_on_however_many_hold_it_with_another_one() {
         })
         .collect();
     networks.sort();
-    // The last one that is held, with each of the others.
+    // The network that is held last, together with each of the others.
     let (_, last) = networks.pop().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -220,7 +220,7 @@ fn requests_of_a_network_go_on_however_many_hold_it_with_another_one() {
                 }
             });
         }
-        // Each answer comes while the others go on: a client that gets none for long fails.
+        // Each answer comes while the holders go on: a client without an answer for long fails.
         for at in 0..100 {
             client.ok("ip.allocate", json!({"network": last, "owner": format!("o{at}")}));
         }

@@ -1,5 +1,5 @@
-//! What cannot be read of the history: those who watch are told where they stand, or that it is damaged; and what is not known
-//! yet just after a start.
+//! History that cannot be read: watchers are told where they stand, or that it is damaged. And what is not known yet just
+//! after a start.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use crate::faulty::{FaultyStore, io_error};
 use crate::history::history;
-use crate::support::{Client, TestServer, http};
+use crate::support::{Client, TestServer, http, wait_for};
 use crate::watch::{Stream, event, notification, watch};
 
-/// A client, and a cursor from before what is granted to `a`: all of it is read from the store.
+/// A client, and a cursor from before a grant to `a`, so that the grant is read from the store.
 fn behind(server: &TestServer) -> (Client, Value) {
     let mut client = server.with_lan();
     let begin = client.ok("network.get", json!({"network": "lan"}))["cursor"].clone();
     client.allocate("a");
-    // What networks were called is known by then.
+    // After this the names of networks are known.
     history(&mut client, json!({}));
     (client, begin)
 }
@@ -39,11 +39,8 @@ fn while_the_history_cannot_be_read_who_watches_is_told_where_he_stands_and_then
     let (_, gone) = Stream::open(&server, "network=lan", &format!("Last-Event-ID: {}\r\n", begin.as_str().unwrap()));
     assert_eq!(watches(&server), "3");
     drop(gone);
-    let end = Instant::now() + Duration::from_secs(60);
-    while watches(&server) != "2" {
-        assert!(Instant::now() < end, "a client that left is noticed, though there is nothing to be told");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // Even though there is nothing to tell.
+    wait_for("that a client is noticed that left", || watches(&server) == "2");
     let told = notification(&mut client);
     assert_eq!((&told["method"], &told["params"]["cursor"]), (&json!("bookmark"), &begin), "{told}");
     assert_eq!(stream.next().event, "bookmark");
@@ -62,20 +59,19 @@ fn a_watch_that_comes_to_what_is_damaged_ends_and_says_so() {
         Stream::open(&server, "network=lan", &format!("Last-Event-ID: {}\r\n", begin.as_str().unwrap()));
     let told = notification(&mut client);
     assert_eq!((&told["method"], &told["params"]["last_common"]), (&json!("cursor_lost"), &begin), "{told}");
-    let problem = "what comes behind the cursor cannot be read: batch 7 of shard 2 is broken";
+    let problem = "what follows the cursor cannot be read: batch 7 of shard 2 is broken";
     assert_eq!(told["params"]["problem"], problem);
     let sent = stream.next();
     assert_eq!((sent.event.as_str(), &sent.data["problem"]), ("cursor_lost", &json!(problem)));
     stream.until_its_end();
-    // Who begins with what there is goes on.
+    // A client that begins with a new list goes on.
     let listed = client.ok("ip.list", json!({"network": "lan"}))["cursor"].clone();
     watch(&mut client, json!({"network": "lan", "since": listed}));
     server.client().allocate("b");
     assert_eq!(event(&mut client)["owner"], "b");
 }
 
-/// A server that was started again over files in which a network of realm `r` came and went; and a cursor from when it was
-/// there.
+/// A server restarted over files in which a network of realm `r` came and went; and a cursor from when that existed.
 fn started_again(directory: &std::path::Path, past: StoreError) -> (TestServer, Arc<FaultyStore>, Value) {
     let open = || {
         let store = EmbeddedStore::open(directory, 2, embedded::EmbeddedOptions::default()).unwrap();
@@ -94,7 +90,7 @@ fn started_again(directory: &std::path::Path, past: StoreError) -> (TestServer, 
     (TestServer::over(Arc::clone(&store) as _, |_| {}), store, begin)
 }
 
-/// The next notification that is no sign of life only.
+/// The next notification other than a sign of life.
 fn after_bookmarks(client: &mut Client, begin: &Value) -> Value {
     loop {
         let told = notification(client);
@@ -134,7 +130,7 @@ fn a_history_that_was_damaged_before_anybody_read_it_is_said_to_be() {
     };
     assert_eq!(answer["error"]["data"]["kind"], "unavailable", "{answer}");
     assert!(answer["error"]["message"].as_str().unwrap().contains("batch 7 of shard 1 is broken"), "{answer}");
-    // Which networks were in a realm is not known: what is told of it could lack some.
+    // It is not known which networks were in the realm: what is told of it might be incomplete.
     client.ok("events.watch", json!({"realm": "r", "since": begin}));
     let told = after_bookmarks(&mut client, &begin);
     assert_eq!(told["last_common"], begin, "{told}");

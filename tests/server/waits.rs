@@ -1,4 +1,4 @@
-//! Requests that wait for capacity: whose turn it is, what ends a wait, and what it must not keep from going on.
+//! Requests that wait for capacity: whose turn it is, what ends a wait, and what a wait must not hold up.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer, http, line, patient};
 
-/// A network of two addresses, both of them held: by `a` (10.0.0.1) and `b` (10.0.0.2).
+/// A network of two addresses, both held: by `a` (10.0.0.1) and `b` (10.0.0.2).
 fn full(server: &TestServer) -> Client {
     let mut client = server.client();
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
@@ -30,14 +30,14 @@ fn release(client: &mut Client, owner: &str) -> Value {
 }
 
 impl TestServer {
-    /// Requests that wait for capacity of a network, as `/metrics` shows it.
+    /// Requests that wait for capacity in a network, as shown by `/metrics`.
     pub fn waits(&self, network: &str) -> usize {
         let metrics = http(self.running.http, "GET /metrics", b"").1;
         let name = format!("allod_network_waiting_requests{{network=\"{network}\",realm=\"default\"}} ");
         metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("it is published").parse().unwrap()
     }
 
-    /// Until an allocation succeeds that may be refused at first, while a network is loaded again.
+    /// Repeats an allocation until it succeeds: it may be refused at first, while a network is reloaded.
     pub fn until_granted(&self, network: &str, owner: &str) {
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let mut client = self.client();
@@ -51,7 +51,6 @@ impl TestServer {
         }
     }
 
-    /// Until so many requests wait.
     #[track_caller]
     pub fn until_waits(&self, network: &str, count: usize) {
         let end = Instant::now() + Duration::from_secs(60);
@@ -66,7 +65,7 @@ fn address_in(answer: &Value) -> &str {
     answer["result"]["address"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// While others ask a client has fewer requests under way at once; what waits for capacity is not among those.
+/// While others ask, a client may have fewer requests under way; waits for capacity do not count.
 #[test]
 fn however_many_of_its_requests_wait_a_client_can_end_the_wait_while_others_ask() {
     let server = TestServer::new();
@@ -85,7 +84,7 @@ fn however_many_of_its_requests_wait_a_client_can_end_the_wait_while_others_ask(
     assert!(answers.iter().any(|answer| answer["result"]["released"] == json!(["10.0.0.1"])), "{answers:?}");
 }
 
-/// What it is granted may be told at length, so few of those are under way at once; who only waits for it is not among them.
+/// Their grants may have long answers, so only few such requests may be under way; those that only wait do not count.
 #[test]
 fn however_many_acquires_of_many_addresses_wait_what_makes_room_for_them_is_done() {
     const WAITERS: usize = 3 * allod::limits::LONG_REQUESTS_MAX;
@@ -127,7 +126,7 @@ fn a_freed_address_goes_to_who_waits_for_longest() {
     server.until_waits("lan", 0);
 }
 
-/// More comes free at once than is given out in one turn, and just then the time of one who came late is over.
+/// More becomes free at once than is given out in one turn, and at that moment a latecomer's time is over.
 #[test]
 fn whose_time_is_over_does_not_overtake_who_waits_for_longer() {
     const ADDRESSES: usize = 126;
@@ -162,7 +161,7 @@ fn who_comes_behind_a_release_does_not_overtake_who_waits() {
     let mut waiter = server.client();
     waiter.send("ip.allocate", waiting("w", 60));
     server.until_waits("lan", 1);
-    // One message for the network: the release, and who comes right behind it.
+    // One message for the network: the release, and the latecomer right after it.
     client.raw(
         line(1, "ip.release", &json!({"network": "lan", "owner": "a"}))
             + &line(2, "ip.allocate", &json!({"network": "lan", "owner": "newcomer"}))
@@ -183,7 +182,7 @@ fn a_freed_address_goes_to_the_first_whom_it_fits_and_to_a_newcomer_if_it_fits_n
         {"cidr": "fd00::/126", "pools": [{"range": "fd00::1", "name": "p"}]},
     ]);
     client.ok("network.create", json!({"name": "lan", "subnets": subnets}));
-    // Within an IPv4 subnet the broadcast address is none of the pool's: three of q, two of p, one of IPv6.
+    // The broadcast address of an IPv4 subnet belongs to no pool: three addresses of q, two of p, one of IPv6.
     for owner in ["p1", "p2", "q1", "q2", "q3", "six"] {
         client.allocate(owner);
     }
@@ -225,7 +224,7 @@ fn whose_time_is_over_is_told_how_things_are_and_how_long_it_waited() {
     let data = &error["data"];
     assert_eq!((&data["kind"], &data["held"]), (&json!("not_enough_capacity"), &json!("2")), "{error}");
     assert!(data["waited_ms"].as_u64().unwrap() >= 5_000, "{error}");
-    assert!(error["message"].as_str().unwrap().contains("of waiting none came free"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("of waiting none became free"), "{error}");
     let at_once = client.call("ip.allocate", waiting("w", 0));
     assert_eq!(at_once["error"]["data"].get("waited_ms"), None, "who does not ask to wait does not");
     server.until_waits("lan", 0);
@@ -244,7 +243,7 @@ fn only_lack_of_capacity_is_waited_for_and_a_dry_run_for_nothing() {
     assert_eq!(client.kind("ip.allocate", json!({"network": "none", "owner": "w", "wait_seconds": 60})), "not_found");
     let acquire = json!({"network": "lan", "owner": "w", "ips": [{"address": "10.0.0.1"}], "wait_seconds": 60});
     assert_eq!(client.kind("ip.acquire", acquire), "already_in_use");
-    // An L2-only network may get a pool yet.
+    // An L2-only network may still get a pool.
     client.ok("network.create", json!({"name": "l2"}));
     client.send("ip.allocate", json!({"network": "l2", "owner": "w", "wait_seconds": 60}));
     server.until_waits("l2", 1);
@@ -259,7 +258,7 @@ fn what_is_sent_behind_a_request_that_waits_does_not_wait_for_it() {
     let mut client = full(&server);
     client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/30"}]}));
     let wait = client.send("ip.allocate", waiting("w", 60));
-    // Of the same network, of another, of all, and one that changes the same network's space.
+    // Requests for the same network, for another, for all, and one that changes the space of the same network.
     client.ok("ip.get", json!({"network": "lan", "address": "10.0.0.1"}));
     client.ok("ip.allocate", json!({"network": "dmz", "owner": "x"}));
     client.ok("network.list", json!({}));
@@ -271,7 +270,7 @@ fn what_is_sent_behind_a_request_that_waits_does_not_wait_for_it() {
     let one = client.send("ip.acquire", one);
     client.ok("network.list", json!({}));
     server.until_waits("lan", 3);
-    // Each release on the same connection ends the wait of the first.
+    // Each release on the same connection ends the wait of the next one.
     for (owner, id) in [("a", wait), ("b", acquire), ("w", one)] {
         let released = client.send("ip.release", json!({"network": "lan", "owner": owner}));
         let mut answered = [client.answer()["id"].as_u64().unwrap(), client.answer()["id"].as_u64().unwrap()];
@@ -288,7 +287,7 @@ fn a_batch_is_answered_when_what_waits_in_it_is_and_what_ends_the_wait_may_be_in
     let mut client = full(&server);
     let member =
         |id: u64, method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-    // Of another scope: what waits for one of which all is let go ends with that.
+    // In another scope: `scope.release` ends the waits of its own scope.
     let allocate = json!({"network": "lan", "scope": "s", "owner": "w", "wait_seconds": 60});
     let acquire = json!({"scope": "s", "owner": "y", "ips": [{"network": "lan"}], "wait_seconds": 60});
     let batch = json!([
@@ -320,7 +319,7 @@ fn one_slot_that_two_wait_for_is_filled_once_and_both_are_told() {
     let (first, again) = (first.answer(), again.answer());
     assert_eq!((address_in(&first), &first["result"]["created"]), ("10.0.0.1", &json!(true)));
     assert_eq!((address_in(&again), &again["result"]["created"]), ("10.0.0.1", &json!(false)));
-    // Or it came by one in another way.
+    // Or the slot was filled in another way.
     let mut third = server.client();
     third.send("ip.allocate", waiting("x", 60));
     server.until_waits("lan", 1);
@@ -365,17 +364,17 @@ fn capacity_that_comes_by_configuration_or_by_time_serves_who_waits() {
     config.ok("subnet.add", in_lan(draining));
     let set = json!({"subnet": "d", "set": {"draining": false}});
     served_by("subnet.modify", in_lan(set), 0, "10.2.0.1");
-    // A lease that ends.
+    // The end of a lease.
     let renew = in_lan(json!({"owner": "first", "ttl_seconds": 60}));
     served_by("ip.renew", renew, 61_000, "10.0.0.1");
-    // A cooldown that ends, and cooling addresses that yield.
+    // The end of a cooldown, and cooling addresses that yield.
     config.ok("network.update", in_lan(json!({"set": {"cooldown_seconds": 90}})));
     served_by("ip.release", in_lan(json!({"owner": "w0"})), 90_000, "10.0.0.2");
     config.ok("ip.release", in_lan(json!({"owner": "w1"})));
     served_by("network.update", in_lan(json!({"set": {"cooldown_yields": true}})), 0, "10.0.0.3");
     served_by("ip.release", in_lan(json!({"owner": "w2"})), 0, "10.0.0.4");
     config.ok("network.update", in_lan(json!({"set": {"cooldown_yields": false, "cooldown_seconds": 0}})));
-    // A probation that ends.
+    // The end of a probation.
     let decline = in_lan(json!({"address": "10.1.0.1", "owner": "w3", "probation_seconds": 30}));
     served_by("ip.decline", decline, 30_000, "10.1.0.1");
 }
@@ -415,7 +414,7 @@ fn a_client_that_hangs_up_waits_no_more_and_one_that_ends_its_input_does() {
     assert_eq!(client.ok("ip.list", json!({"owner": "reset", "count_only": true}))["count"], 0);
 }
 
-/// After its input ended nothing is read any more, and a reset is noticed all the same.
+/// After the end of its input nothing is read any more, but a reset is noticed.
 #[test]
 fn a_client_that_ended_its_input_may_hang_up_later() {
     let server = TestServer::new();
@@ -462,7 +461,7 @@ fn over_http_a_request_waits_too_until_its_connection_is_closed() {
     };
     let waits = post("w");
     server.until_waits("lan", 1);
-    // What is sent behind a body is not read before that is answered; the end is heard all the same.
+    // What is sent after a body is not read before the body is answered, but the end is noticed.
     for behind in ["", "\n", "GET /healthz HTTP/1.1\r\nhost: test\r\n\r\n"] {
         for how in [Shutdown::Both, Shutdown::Write] {
             let gone = std::net::TcpStream::connect(at).unwrap();
@@ -530,8 +529,8 @@ fn so_many_may_wait_and_no_more() {
     assert_eq!(refused["data"]["kind"], "overloaded", "{refused}");
     let late = server.client().call("ip.allocate", waiting("late", 3_600))["error"].clone();
     assert_eq!(late["data"]["kind"], "overloaded", "{late}");
-    assert!(late["message"].as_str().unwrap().contains("2048 requests wait for this network"), "{late}");
-    // It goes on with whatever else it asks.
+    assert!(late["message"].as_str().unwrap().contains("2048 requests already wait for this network"), "{late}");
+    // It goes on with other requests.
     assert_eq!(waiters[0].ok("server.ping", json!({})), "pong");
     release(&mut client, "a");
     assert_eq!(address_in(&waiters[0].answer()), "10.0.0.1");
@@ -561,7 +560,7 @@ fn a_network_that_goes_or_is_closed_tells_who_waits() {
     assert_eq!(error["data"]["kind"], "not_found", "nothing is left to be restored");
     let named = format!("network `lan` ({}) does not exist", id.as_str().unwrap());
     assert!(error["message"].as_str().unwrap().starts_with(&named), "{error}");
-    // A pool that was asked for and is not there any more.
+    // A pool was asked for that does not exist any more.
     full(&server).ok("pool.modify", json!({"network": "lan", "pool": "10.0.0.0-10.0.0.3", "set": {"name": "p"}}));
     waiter.send("ip.allocate", json!({"network": "lan", "owner": "w", "pool": "p", "wait_seconds": 60}));
     server.until_waits("lan", 1);
@@ -604,8 +603,8 @@ fn a_waiting_request_counts_as_in_flight_for_its_connection() {
     assert_eq!(address_in(&client.answer()), "10.0.0.1");
 }
 
-/// The first that is asked of the network after a cooldown is an act over several: it ends the cooldown, and who waits is
-/// served behind that, before the act is decided.
+/// The first request to the network after a cooldown is an act over several networks. It ends the cooldown, and waiters are
+/// served before the act is decided.
 #[test]
 fn an_act_that_meets_the_end_of_a_cooldown_is_answered_behind_who_waits() {
     let clock: Arc<OnceLock<Arc<ManualClock>>> = Arc::default();

@@ -1,4 +1,4 @@
-//! What waits for capacity for somebody of whom all is let go: it ends, and nothing that comes free goes to him any more.
+//! Waits for an owner for whom everything is released: they end, and nothing that becomes free goes to that owner any more.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn full(server: &TestServer, names: &[&str]) -> Client {
     client
 }
 
-/// A request that waits, on a connection of its own.
+/// A waiting request on a connection of its own.
 fn waits(server: &TestServer, network: &str, scope: &str, owner: &str) -> Client {
     let mut client = server.client();
     let ask = json!({"network": network, "scope": scope, "owner": owner, "wait_seconds": 600});
@@ -35,12 +35,12 @@ fn address(answer: &Value) -> &str {
     answer["result"]["address"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// It is told, and need not ask again.
+/// Checks that the client is told so, and need not ask again.
 #[track_caller]
 fn is_told(answer: &Value) {
     let (data, message) = (&answer["error"]["data"], answer["error"]["message"].as_str().unwrap_or_default());
     assert_eq!((&data["kind"], &data["retry"]), (&json!("not_enough_capacity"), &json!("never")), "{answer}");
-    assert!(data["waited_ms"].is_u64() && message.contains("then all that its owner has was let go of"), "{answer}");
+    assert!(data["waited_ms"].is_u64() && message.contains("everything that its owner holds was released"), "{answer}");
 }
 
 const SILENT: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ fn what_waits_for_an_owner_of_whom_all_is_let_go_ends_and_the_next_one_is_served
     server.until_waits("lan", 1);
     let mut next = waits(&server, "lan", "shop", "web/1");
     server.until_waits("lan", 2);
-    // It would end nothing, and is told what would go.
+    // A dry run ends nothing, and is told what would be released.
     client.ok("owner.release", json!({"scope": "shop", "owner": "web/0", "dry_run": true}));
     client.ok("owner.release", json!({"owner": "web/0"}));
     assert!(gone.waits_still(SILENT), "a dry run, and an owner of that name in another scope");
@@ -64,7 +64,7 @@ fn what_waits_for_an_owner_of_whom_all_is_let_go_ends_and_the_next_one_is_served
     is_told(&told);
     assert_eq!((&told["error"]["data"]["size"], &told["error"]["data"]["held"]), (&json!("4"), &json!("2")), "{told}");
     assert!(next.waits_still(SILENT));
-    // What begins to wait now came later, and stays.
+    // A wait that begins now came later, and stays.
     let mut again = waits(&server, "lan", "shop", "web/0");
     server.until_waits("lan", 2);
     let_go(&mut client, "lan", "a");
@@ -73,7 +73,7 @@ fn what_waits_for_an_owner_of_whom_all_is_let_go_ends_and_the_next_one_is_served
     assert_eq!(address(&again.answer()), "10.0.0.2");
 }
 
-/// What is let go is the very address that it waits for.
+/// What is released is the very address for which the owner waits.
 #[test]
 fn what_waits_for_more_is_not_given_what_its_own_owner_lets_go() {
     let server = TestServer::new();
@@ -82,7 +82,7 @@ fn what_waits_for_more_is_not_given_what_its_own_owner_lets_go() {
     for slot in ["0", "1"] {
         client.ok("ip.allocate", json!({"network": "lan", "owner": "web/0", "slot": slot}));
     }
-    // On one connection: it is done in order, and what waits keeps nothing from being done.
+    // On one connection: requests are carried out in order, and waits hold none of them up.
     let more =
         client.send("ip.allocate", json!({"network": "lan", "owner": "web/0", "slot": "2", "wait_seconds": 600}));
     let release = client.send("owner.release", json!({"owner": "web/0"}));

@@ -1,5 +1,5 @@
-//! Requests that wait for a network by its name, while that changes, goes, or becomes another network's: who waits waits
-//! for the network that bore the name when it asked, and is told an end.
+//! Requests that wait for a network by its name, while the network is renamed or deleted, or another one takes the name.
+//! They wait for the network that had the name when they were sent, and are told how that ends.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, TestServer};
 
-/// A network of two addresses, both of them held.
+/// A network of two addresses, both held.
 fn full(client: &mut Client, name: &str, at: u8) -> Value {
     let made = client.ok("network.create", json!({"name": name, "subnets": [{"cidr": format!("10.{at}.0.0/30")}]}));
     for owner in ["a", "b"] {
@@ -20,7 +20,7 @@ fn waiting(network: &Value, owner: &str, seconds: u64) -> Value {
     json!({"network": network, "owner": owner, "wait_seconds": seconds})
 }
 
-/// Over `lan` and `dmz`.
+/// A request over `lan` and `dmz`.
 fn several(owner: &str, seconds: u64) -> Value {
     json!({"owner": owner, "ips": [{"network": "lan"}, {"network": "dmz"}], "wait_seconds": seconds})
 }
@@ -43,7 +43,7 @@ fn who_waits_by_name_waits_on_for_the_same_network_when_it_is_renamed() {
     server.until_waits("lan", 1);
     rename(&mut client, "lan", "wan");
     server.until_waits("wan", 1);
-    // The old name is another network's now, which has room; that is not what was asked for.
+    // Another network has the old name now, and has room; but it is not what was asked for.
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.9.0.0/24"}]}));
     other.send("ip.allocate", waiting(&json!("lan"), "x", 60));
     assert_eq!(other.answer()["result"]["network"], "lan");
@@ -67,7 +67,7 @@ fn whose_time_is_over_is_told_the_present_name() {
     client.ok("network.get", json!({"network": "wan"}));
     let told = waiter.answer();
     assert_eq!((kind(&told), &told["error"]["data"]["network"]), ("not_enough_capacity", &json!("wan")));
-    // Whoever asks again by the old name is told that there is no such network, and not to wait.
+    // A repeat with the old name is told that there is no such network, and does not wait.
     assert_eq!(waiter.kind("ip.allocate", waiting(&json!("lan"), "w", 60)), "not_found");
 }
 
@@ -113,7 +113,7 @@ fn a_network_that_is_closed_by_force_ends_every_wait_for_it_and_no_other() {
         assert_eq!(kind(&told), "in_use", "{told}");
     }
     server.until_waits("dmz", 1);
-    // Its name is free: a network that takes it has nothing to do with them.
+    // The name is free: a network that takes it has nothing to do with the waits.
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.9.0.0/24"}]}));
     client.ok("ip.release", json!({"network": "dmz", "owner": "a"}));
     assert_eq!(waiters[3].answer()["result"]["address"], "10.1.0.1");

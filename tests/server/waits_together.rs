@@ -1,5 +1,5 @@
-//! Requests over several networks that wait: all of it or nothing, in their turn, without holding anything meanwhile and
-//! without waiting for each other for ever.
+//! Waiting requests over several networks: they get everything or nothing, in their turn, hold nothing meanwhile, and never
+//! wait for each other for ever.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::figures::{scrape, shows};
 use crate::support::{Client, TestServer};
 
-/// Networks of two addresses each, those of the given ones held by `a` and `b`.
+/// Networks of two addresses each; in the `full` ones both are held, by `a` and `b`.
 fn networks(server: &TestServer, names: &[&str], full: &[&str]) -> Client {
     let mut client = server.client();
     for (at, name) in names.iter().enumerate() {
@@ -75,7 +75,8 @@ fn a_request_that_waits_for_several_networks_counts_once_among_all_and_as_the_ol
     shows(&server, &[("allod_waiting_requests", 1.0), (&of("oldest_seconds", "lan"), 0.0)]);
 }
 
-/// It has to be told, behind what the networks have told others; they must not give it the turn again for that, and wait for it.
+/// It must be told after what the networks have told others. They must not give it the turn again for that, and then wait
+/// for it.
 #[test]
 fn a_request_over_several_that_cannot_be_any_more_is_told_so_and_holds_up_nobody() {
     let server = TestServer::new();
@@ -121,7 +122,7 @@ fn a_request_over_several_that_cannot_be_any_more_is_told_so_and_holds_up_nobody
         behind.send("ip.allocate", allocate("lan", "behind", 3_600));
         server.until_waits("lan", 2);
         client.ok(method, params);
-        // That they look for it, too, in the network where there was no room.
+        // So that they look for it in the network that had no room, too.
         release(&mut client, "lan", "a");
         let told = waiter.answer();
         assert_eq!(told["error"]["data"]["kind"], kind, "{case}: {told}");
@@ -144,7 +145,7 @@ fn who_waits_for_several_has_its_turn_before_those_behind_it() {
     one.send("ip.allocate", allocate("lan", "behind", 60));
     server.until_waits("lan", 2);
     assert_eq!(held_by(&mut client, "w"), 0, "it holds nothing");
-    // The release, and newcomers of both sorts right behind it.
+    // The release, and newcomers of both kinds right after it.
     let released = client.send("ip.release", json!({"network": "lan", "owner": "a"}));
     let newcomer = client.send("ip.allocate", json!({"network": "lan", "owner": "newcomer"}));
     let together = client.send("ip.acquire", acquire("newcomers", &["dmz", "lan"], 0));
@@ -177,7 +178,7 @@ fn what_does_not_complete_it_goes_to_who_is_behind_it() {
     release(&mut client, "dmz", "a");
     client.ok("ip.allocate", json!({"network": "dmz", "owner": "newcomer"}));
     assert!(several.waits_still(Duration::from_millis(50)));
-    // First in the one, then in the other: nobody else waits for the first.
+    // First in one network, then in the other: nobody else waits for the first.
     release(&mut client, "dmz", "b");
     release(&mut client, "lan", "b");
     assert_eq!(addresses(&several.answer()), ["10.0.0.2", "10.1.0.2"]);
@@ -193,7 +194,7 @@ fn of_two_that_wait_for_the_same_networks_the_first_is_served_first() {
     second.send("ip.acquire", acquire("second", &["a", "b"], 60));
     server.until_waits("b", 2);
     release(&mut client, "a", "a");
-    // `c` lacks still: the second has its turn.
+    // `c` still has no room, so it is the second one's turn.
     assert_eq!(addresses(&second.answer()), ["10.0.0.1", "10.1.0.1"]);
     release(&mut client, "c", "a");
     assert!(first.waits_still(Duration::from_millis(50)));
@@ -253,7 +254,7 @@ fn a_network_that_goes_ends_what_waits_for_it_and_another() {
     server.until_waits("lan", 0);
 }
 
-/// Ends with its worker, also where that panics.
+/// Dropped with its worker, even if that panics.
 struct AtWork<'a>(&'a AtomicUsize);
 
 impl Drop for AtWork<'_> {
@@ -262,8 +263,8 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// Clients that ask for one, two or three networks in any order, wait, and let go again; others that come and go. Nobody
-/// waits for ever, no address has two holders, and in the end everybody was served.
+/// Clients ask for one, two or three networks in any order, wait, and release again, while others come and go. Nobody waits
+/// for ever, no address has two holders, and in the end everybody was served.
 #[test]
 fn many_that_wait_for_several_networks_are_all_served_in_the_end() {
     const NETWORKS: [&str; 4] = ["n0", "n1", "n2", "n3"];
@@ -313,7 +314,7 @@ fn many_that_wait_for_several_networks_are_all_served_in_the_end() {
                 }
             });
         }
-        // Newcomers that do not wait, alone and over several networks.
+        // Newcomers that do not wait, for one network and for several.
         let (mut client, at_work) = (server.client(), &at_work);
         scope.spawn(move || {
             while at_work.load(Ordering::SeqCst) > 0 {
@@ -321,7 +322,7 @@ fn many_that_wait_for_several_networks_are_all_served_in_the_end() {
                     let answer = client.call("ip.acquire", params);
                     let kind = &answer["error"]["data"]["kind"];
                     assert!(kind.is_null() || kind == "not_enough_capacity" || kind == "overloaded", "{answer}");
-                    // It may keep a worker's address from it, and not for long.
+                    // A newcomer may keep an address from a worker, but not for long.
                     client.ok("owner.release", json!({"owner": "newcomer"}));
                 }
             }

@@ -1,4 +1,4 @@
-//! Requests that wait while the network, the store or the tenure are in trouble: each is answered, and nothing is granted
+//! Requests that wait while the network, the store or the tenure is in trouble: each is answered, and nothing is granted
 //! that is not durable.
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn who_waits_for_a_network_that_crashes_waits_on_when_it_is_loaded_again() {
     assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "bomb"})), "internal");
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
     assert_eq!(waiter.answer()["result"]["address"], "10.0.0.1");
-    // One whose own turn crashes is told so, and the one behind it is served.
+    // A request that crashes in its own turn is told so, and the next one is served.
     let (mut bomb, mut behind) = (server.client(), server.client());
     let two = json!({"network": "lan", "owner": "x", "ips": [{}, {}], "wait_seconds": 3_600});
     bomb.send("ip.acquire", two);
@@ -137,12 +137,12 @@ fn a_release_that_came_to_nothing_gave_nobody_an_address() {
     if is_between_tenures(&told) {
         return;
     }
-    // Whoever was not reached by it waits on.
+    // A request that the failure did not reach goes on waiting.
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
     assert_eq!(second.answer()["result"]["address"], "10.0.0.1");
 }
 
-/// Nobody asks anything of the network from then on: it hears by itself that what it had in memory is worth nothing.
+/// Nobody asks the network anything from then on: it learns by itself that its memory was worth nothing.
 #[test]
 fn who_found_no_room_beside_a_grant_that_came_to_nothing_is_served_with_nothing_else_asked() {
     let server = TestServer::giving_up();
@@ -150,7 +150,7 @@ fn who_found_no_room_beside_a_grant_that_came_to_nothing_is_served_with_nothing_
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/30"}]}));
     client.allocate("a");
     server.store.always(Fault::NotApplied);
-    // One read brings both, so the second is decided before it is known what becomes of the first.
+    // Both arrive in one read, so the second is decided before the outcome of the first is known.
     let first = line(101, "ip.allocate", &json!({"network": "lan", "owner": "b"}));
     client.raw(first + &line(102, "ip.allocate", &waiting("w")));
     let given_up = client.answer();

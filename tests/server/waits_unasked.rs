@@ -1,5 +1,5 @@
-//! Requests over several networks that wait while one of the networks cannot be asked: the others go on, with everybody
-//! else, and who waits is served when it can be asked again.
+//! Requests over several networks wait while one of the networks cannot be asked: the other networks go on, for everybody
+//! else, and the waiters are served once it can be asked again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::conflicts::{Claim, find};
 use crate::faulty::Fault;
 use crate::support::{Client, TestServer, patient};
 
-/// Whose turn comes to nothing. If the network stood still for each of them, nobody would be answered within a minute.
+/// Waiters whose turns come to nothing. If the network stood still for each of them, nobody would be answered within a
+/// minute.
 const WAITERS: usize = 60;
 
-/// Why a network cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     Stopped,
@@ -67,7 +67,7 @@ fn two(client: &mut Client) -> [String; 2] {
     networks.map(|(_, name)| name)
 }
 
-/// One network is full, and many wait for it and another one, which gets into trouble. Then an address comes free.
+/// One network is full, and many wait for it and for another one, which gets into trouble. Then an address becomes free.
 fn the_others_go_on(trouble: Trouble, is_full_first: bool) {
     let bombs = |command: &Command| {
         if matches!(command, Command::Allocate(ask) if ask.holder.owner.as_str() == "bomb") {
@@ -90,7 +90,7 @@ fn the_others_go_on(trouble: Trouble, is_full_first: bool) {
     server.until_waits(&troubled, WAITERS);
     trouble.begin(&server, &troubled);
     let freed = client.ok("ip.release", json!({"network": full, "owner": "f0"}))["released"][0].clone();
-    // What completes nobody is for newcomers.
+    // An address that completes no waiter goes to newcomers.
     let newcomer = json!({"network": full, "owner": "newcomer"});
     assert_eq!(client.ok("ip.allocate", newcomer.clone())["address"], freed, "{trouble:?}");
     trouble.end(&server, &troubled);

@@ -1,4 +1,4 @@
-//! Events as they happen: from any cursor, in order, each once; and what becomes of a client that cannot follow.
+//! Events as they happen: from any cursor, in order, each once; and what happens to clients that cannot keep up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use crate::ended::parts;
 use crate::support::{Client, TestServer, http};
 
-/// The next notification; answers to requests must have been read.
+/// The next notification; answers to requests must have been read before.
 pub fn notification(client: &mut Client) -> Value {
     let line = client.answer();
     assert!(line.get("method").is_some(), "{line}");
     line
 }
 
-/// The next event, bookmarks passed over.
+/// The next event; bookmarks are skipped.
 pub fn event(client: &mut Client) -> Value {
     loop {
         let told = notification(client);
@@ -92,14 +92,14 @@ fn who_watches_is_told_what_happens_and_who_did_it() {
     assert!(events[1]["before"].get("expires_at").is_some() && events[1]["after"].get("expires_at").is_none());
     assert_eq!((&events[4]["before"]["owner"], &events[4]["owner"]), (&json!("web/0"), &json!("web/1")));
     assert_eq!(events[5]["after"]["name"], "lan2");
-    // The name of that time.
+    // Events carry the name of their time.
     let names: Vec<&Value> = events.iter().map(|event| &event["network"]).collect();
     assert_eq!(names, ["lan", "lan", "lan", "lan", "lan", "lan2", "lan2", "lan2"]);
     assert!(events[6].get("after").is_none() && events[6]["before"]["owner"] == "web/1");
     assert_eq!(events[6]["reason"], "done");
 }
 
-/// Type, owner, and whose it was before and is now.
+/// Type, owner, and the owners before and now.
 fn seen(event: &Value) -> String {
     let of = |state: &str| event.get(state).map_or("-", |state| state["owner"].as_str().unwrap_or("?"));
     format!(
@@ -130,7 +130,7 @@ fn what_deployments_sweeps_declines_and_deletions_do_is_told_as_what_it_is() {
     assert_eq!(all(&granted), ["granted 10.0.0.11 ->a", "granted 10.0.0.12 ->b"]);
     assert!(granted.iter().all(|event| event["scope"] == "shop" && event["reason"] == "deploy"));
 
-    // What a plan lets go is obsolete until it ends one way or the other.
+    // What a plan lets go is obsolete until the plan ends in one way or the other.
     let applied = client.ok("deployment.apply", named(&[("a", one)]));
     let obsolete = told(1).remove(0);
     assert_eq!(seen(&obsolete), "obsolete 10.0.0.12 b>b");
@@ -141,7 +141,7 @@ fn what_deployments_sweeps_declines_and_deletions_do_is_told_as_what_it_is() {
     assert_eq!((seen(&reverted).as_str(), &reverted["reason"]), ("reverted 10.0.0.12 b>b", &json!("failed")));
     assert!(since(&reverted, "before").is_some() && since(&reverted, "after").is_none());
 
-    // A swap is promised by the plan, which is nobody's business, and kept by the commit.
+    // The plan promises the swap without any event, and the commit carries it out.
     let applied = client.ok("deployment.apply", named(&[("a", two), ("b", one)]));
     client.ok("deployment.commit", json!({"deployment": "shop", "plan": applied["plan"]}));
     assert_eq!(all(&told(2)), ["transferred 10.0.0.11 a>b", "transferred 10.0.0.12 b>a"]);
@@ -195,7 +195,7 @@ fn a_watch_goes_on_from_any_cursor_and_tells_each_event_once() {
 fn a_cursor_stands_where_its_answer_saw_the_network_also_within_one_commit() {
     let server = TestServer::new();
     let mut client = server.with_lan();
-    // All in one write: decided in one turn, committed in one batch.
+    // All in one write: decided in one turn, and committed in one batch.
     let mut lines = String::new();
     for n in 0..40 {
         let (id, owner) = (10 * n, format!("web/{n}"));
@@ -264,14 +264,14 @@ fn a_watch_over_all_networks_or_a_realm_or_a_scope_is_told_what_it_asked_for() {
     for watcher in [&mut all, &mut realm, &mut scope] {
         assert!(watcher.waits_still(Duration::from_millis(20)));
     }
-    // From any cursor in the middle the rest of all networks comes.
+    // From any cursor in the middle, the rest of all networks follows.
     for (at, cursor) in cursors.iter().enumerate() {
         let mut again = server.client();
         watch(&mut again, json!({"since": cursor}));
         (at + 1..12).for_each(|_| drop(event(&mut again)));
         assert!(again.waits_still(Duration::from_millis(10)));
     }
-    // One of all networks serves for one of them, and not the other way round.
+    // A cursor of all networks serves for one network, but not the other way round.
     let mut one = server.client();
     watch(&mut one, json!({"network": "n5", "since": cursors[0]}));
     assert_eq!(event(&mut one)["network"], "n5");
@@ -323,7 +323,7 @@ fn a_client_that_ended_its_input_is_told_on_until_it_is_gone() {
     assert_eq!(event(&mut watcher)["owner"], "a");
     let stopper = server.running.stopper();
     stopper.cancel();
-    // The end of the server ends it, with where to go on.
+    // The server's end ends the stream, after a bookmark from which to go on.
     assert_eq!(notification(&mut watcher)["method"], "bookmark");
     assert_eq!(watcher.rest(), "");
 }
@@ -350,7 +350,7 @@ fn a_client_that_takes_nothing_is_lagged_and_goes_on_from_the_cursor_it_is_given
     let mut watcher = server.client();
     watch(&mut watcher, json!({"network": "lan"}));
     let (_, mut stream) = Stream::open(&server, "network=lan", "");
-    // More than the sockets between take, and than is kept in memory.
+    // More than the sockets take, and more than is kept in memory.
     let note = "n".repeat(1_000);
     let count = 8_000;
     let mut sent = 0;
@@ -384,7 +384,7 @@ fn a_client_that_takes_nothing_is_lagged_and_goes_on_from_the_cursor_it_is_given
         assert_eq!(event(&mut watcher)["owner"], format!("web/{told}"));
         told += 1;
     }
-    // Over HTTP it is the same: said as the last of the stream, and its id leads on.
+    // The same over HTTP: it is the last event of the stream, and its id leads on.
     let mut told = 0;
     let lagged = loop {
         let sent = stream.next();
@@ -430,26 +430,25 @@ fn an_idle_watch_is_given_a_bookmark() {
     let (_, mut again) = Stream::open(&server, "network=lan", &after(&sent));
     server.client().ok("ip.allocate", json!({"network": "lan", "owner": "b"}));
     assert_eq!((again.next().data["owner"].clone(), stream.next().data["owner"].clone()), (json!("b"), json!("b")));
-    // A server that stops ends its streams, and takes no more.
+    // A stopping server ends its streams, and accepts no more.
     let stopped = std::thread::spawn(move || server.stop());
     stream.until_its_end();
     again.until_its_end();
     stopped.join().unwrap();
 }
 
-/// What a browser says when it connects again.
+/// The header that a browser sends when it reconnects.
 fn after(last: &Sent) -> String {
     format!("Last-Event-ID: {}\r\n", last.id.as_ref().unwrap())
 }
 
-/// A stream of server-sent events.
 pub struct Stream {
     socket: std::io::BufReader<std::net::TcpStream>,
-    /// What came of the body and is no whole line yet.
+    /// Part of the body that is no complete line yet.
     body: Vec<u8>,
 }
 
-/// One of them: `id`, `event` and `data`.
+/// One event of a stream: `id`, `event` and `data`.
 #[derive(Debug)]
 pub struct Sent {
     pub id: Option<String>,
@@ -478,7 +477,7 @@ impl Stream {
         line
     }
 
-    /// The next line of the body, out of its chunks; none behind the last one.
+    /// The next line of the body, unwrapped from its chunks; None after the last one.
     fn line(&mut self) -> Option<String> {
         use std::io::Read;
         loop {
@@ -497,7 +496,7 @@ impl Stream {
         }
     }
 
-    /// Until it ends. What comes before that is passed over; one that stays open is found out by the limit of a read.
+    /// Reads to the end, and skips what comes before it. A stream that stays open hits the time limit of reads.
     pub fn until_its_end(&mut self) {
         while self.line().is_some() {}
     }
@@ -532,7 +531,7 @@ fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
         assert_eq!((sent.event.as_str(), &sent.data["owner"]), ("event", &json!(format!("web {n}"))));
         assert_eq!(sent.id.as_deref(), sent.data["cursor"].as_str());
     }
-    // A browser that connects again asks as it did at first, and says how far it came.
+    // A reconnecting browser repeats its first request, and says how far it came.
     let (_, mut again) = Stream::open(&server, &format!("network=lan&since={begin}"), &after(&all[2]));
     assert_eq!(again.next().data["owner"], "web 3");
     let (_, mut since) = Stream::open(&server, &format!("scope=default&network=lan&since={begin}"), "");
@@ -546,8 +545,8 @@ fn over_http_events_are_a_stream_that_goes_on_after_the_last_id() {
     assert!(metrics.contains("\nallod_watches "), "{metrics}");
 }
 
-/// The first event would be lost to whoever connects again before it: a browser asks from the last id on, and from now
-/// where it has none.
+/// Otherwise a client that reconnects before the first event would miss it: a browser continues after its last id, or from
+/// now on if it has none.
 #[test]
 fn a_stream_says_where_it_begins_before_anything_happens() {
     let server = TestServer::new();
@@ -566,7 +565,7 @@ fn a_stream_says_where_it_begins_before_anything_happens() {
     assert_eq!(again.next().data["owner"], "while nobody listened");
 }
 
-/// A client of another node that watches and ends that again and again would leave one behind each time.
+/// A client of another node that watches and leaves again and again would otherwise leave one waiting page behind each time.
 #[test]
 fn a_page_for_another_node_is_waited_for_no_longer_than_its_subscription_lasts() {
     System::new().block_on(async {

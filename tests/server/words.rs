@@ -1,4 +1,4 @@
-//! What refusals say of what stands in the way is so, and what they say to do can be done.
+//! What a refusal says about the obstacle is true, and what it advises can be done.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn message(error: &Value) -> &str {
     error["message"].as_str().unwrap()
 }
 
-/// Its name may be another's, and names nothing otherwise.
+/// Another network may have its name, which otherwise names nothing.
 #[test]
 fn an_overlap_with_a_network_that_is_remembered_names_it_by_its_id_and_says_how_its_space_comes_free() {
     let server = TestServer::new();
@@ -33,7 +33,8 @@ fn an_overlap_with_a_network_that_is_remembered_names_it_by_its_id_and_says_how_
         let refused = error(&mut client, "network.create", lan(name));
         assert_eq!(refused["data"]["with"], with, "{refused}");
         let begins = format!(
-            "10.8.0.0/24 overlaps 10.8.0.0/24 of network {} (deleted; it was called `gone`), which is remembered while anything \
+            "10.8.0.0/24 overlaps 10.8.0.0/24 of network {} (deleted; it was called `gone`), which is remembered as long as \
+             anything \
              is held in it",
             id.as_str().unwrap()
         );
@@ -41,20 +42,20 @@ fn an_overlap_with_a_network_that_is_remembered_names_it_by_its_id_and_says_how_
     }
     let itself = error(&mut client, "subnet.add", json!({"network": id, "cidr": "10.8.0.0/25"}));
     assert_eq!(itself["data"]["with"], with, "{itself}");
-    // A living one of that name has nothing to do with it.
+    // An existing network with that name has nothing to do with it.
     client.ok("network.create", json!({"name": "gone", "subnets": [{"cidr": "10.9.0.0/24"}]}));
     let refused = error(&mut client, "subnet.add", json!({"network": "gone", "cidr": "10.8.0.0/25"}));
     assert_eq!(refused["data"]["with"], with, "{refused}");
     let living = error(&mut client, "network.create", json!({"name": "x", "subnets": [{"cidr": "10.9.0.0/25"}]}));
     assert_eq!(living["data"]["with"], json!({"network": "gone", "cidr": "10.9.0.0/24"}), "{living}");
     assert!(!message(&living).contains("deleted"), "{living}");
-    // As it is told: by the id it is seen what is held, and when that is let go the space is free.
+    // As advised: the id shows what is held, and once that is released the space is free.
     assert_eq!(client.ok("ip.list", json!({"network": id}))["reservations"][0]["owner"], "w");
     client.ok("ip.release", json!({"network": id, "owner": "w"}));
     client.ok("network.create", lan("other"));
 }
 
-/// A network that only has written its addresses down guards them as well.
+/// A network that has only recorded its addresses guards them as well.
 #[test]
 fn what_a_dynamic_network_recorded_before_it_was_deleted_is_said_to_be_of_that_one() {
     let server = TestServer::new();
@@ -67,7 +68,7 @@ fn what_a_dynamic_network_recorded_before_it_was_deleted_is_said_to_be_of_that_o
     assert!(message(&refused).contains("(deleted; it was called `cloud`)"), "{refused}");
 }
 
-/// A /64 is a block of IPv6, whether that is said or not: of pools of IPv4 nothing is told.
+/// A /64 is an IPv6 block, whether that is said or not, so pools of IPv4 are not mentioned.
 #[test]
 fn of_blocks_that_only_ipv6_has_no_pool_of_ipv4_is_said_to_be_in_pieces() {
     let server = TestServer::new();
@@ -86,8 +87,8 @@ fn of_blocks_that_only_ipv6_has_no_pool_of_ipv4_is_said_to_be_in_pieces() {
         assert!(pools.is_empty() == (network == "v4") && message.contains("a /64 block"), "{refused}");
     }
     let none = error(&mut client, "ip.allocate", json!({"network": "v4", "owner": "n", "prefix_length": 64}));
-    let why = "network `v4` has no free block of that size: a /64 block: no dynamic pool is all of that; leave something out, or \
-               add a pool";
+    let why = "network `v4` has no free block of that size: a /64 block: no dynamic pool meets all of these conditions; leave \
+     one out, or add a pool";
     assert_eq!(message(&none), why);
 }
 
@@ -114,13 +115,13 @@ fn a_block_over_a_reserved_address_is_refused_for_an_address_that_is_reserved() 
     ] {
         let refused = error(&mut client, "ip.claim", ask);
         assert_eq!(refused["data"]["address"], address, "{refused}");
-        assert_eq!(message(&refused), format!("{why}; use `force`, or reserved.remove it"));
+        assert_eq!(message(&refused), format!("{why}; use `force`, or remove the range with reserved.remove"));
         let state = client.ok("ip.get", json!({"network": "lan", "address": address}))["state"].clone();
         assert_eq!(state, "reserved", "{address}");
     }
 }
 
-/// Slots go by position, so who leaves the first of two addresses out asks for the second in the slot of the first.
+/// Slots go by position, so a client that omits the first of two addresses asks for the second in the slot of the first.
 #[test]
 fn an_address_of_ones_own_in_another_slot_is_said_to_be_ones_own_and_kept_where_its_slot_is_named() {
     let server = TestServer::new();
@@ -132,14 +133,14 @@ fn an_address_of_ones_own_in_another_slot_is_said_to_be_ones_own_and_kept_where_
                for it, move it with ip.transfer, or release it first";
     assert_eq!((message(&refused), &refused["data"]["kind"]), (why, &json!("already_in_use")));
     assert_eq!(refused["data"]["held_by"]["slot"], "1", "{refused}");
-    // As it is told.
+    // As advised.
     let done = client.ok("ip.acquire", update(json!([{"address": "10.0.0.11", "slot": "1"}])));
     assert_eq!(done["reservations"][0]["created"], false, "{done}");
     assert_eq!(done["released"], json!([{"network": "lan", "address": "10.0.0.10"}]));
     let to = json!({"owner": "lb", "slot": "0"});
     client.ok("ip.transfer", json!({"network": "lan", "address": "10.0.0.11", "owner": "lb", "to": to}));
     client.ok("ip.acquire", update(json!([{"address": "10.0.0.11"}])));
-    // Another's is another's.
+    // An address of another owner is said to be just that.
     client.ok("ip.claim", json!({"network": "lan", "address": "10.0.0.12", "owner": "lb", "scope": "other"}));
     let others = error(&mut client, "ip.claim", json!({"network": "lan", "address": "10.0.0.12", "owner": "lb"}));
     assert!(message(&others).contains("is held by `lb` of scope `other`; ask for another address"), "{others}");
@@ -165,7 +166,7 @@ fn a_network_that_exact_names_and_of_which_nothing_is_wished_is_emptied_in_the_s
         (count(&mut client, "n")["count"].clone(), count(&mut client, "m")["count"].clone()),
         (json!(2), json!(1))
     );
-    // It says again what it did, and a network that is not there is not passed over.
+    // A repeat has nothing more to release, and an unknown network is not ignored.
     assert_eq!(client.ok("ip.acquire", ask(true))["released"], json!([]));
     let nowhere = json!({"owner": "n", "network": "z", "ips": [{"network": "b"}], "exact": true});
     let refused = error(&mut client, "ip.acquire", nowhere);
@@ -173,7 +174,7 @@ fn a_network_that_exact_names_and_of_which_nothing_is_wished_is_emptied_in_the_s
     assert!(message(&refused).starts_with("network `z` does not exist"), "{refused}");
 }
 
-/// Address or owner name what is held; both together are what a dynamic network writes down.
+/// An address or an owner names what is held; both together are what a dynamic network records.
 #[test]
 fn what_is_to_be_recorded_is_asked_for_with_address_and_owner() {
     let server = TestServer::new();
@@ -201,7 +202,7 @@ fn what_is_to_be_recorded_is_asked_for_with_address_and_owner() {
         assert!(refused["data"]["kind"] == "not_found" && message(&refused).contains(how), "{refused}");
     }
     assert_eq!(client.ok("ip.bind", bind(both))["claimant"], "vm");
-    // What else is not there needs no recording.
+    // Other things that do not exist need no recording.
     let unbind = error(&mut client, "ip.unbind", bind(json!({"owner": "x"})));
     assert!(message(&unbind).contains("ip.list shows what is held"), "{unbind}");
 }
@@ -230,7 +231,7 @@ fn an_overlap_with_a_network_that_is_purged_offers_nobody_to_bring_that_back() {
     let lan = |name: &str| json!({"name": name, "subnets": [{"cidr": "10.8.0.0/24"}]});
     let id = client.ok("network.create", lan("gone"))["id"].clone();
     client.ok("ip.allocate", json!({"network": "gone", "owner": "w"}));
-    // It is closed, and what it holds is on its way.
+    // The network is closed, and its holdings are being released.
     server.store.next([Fault::None, Fault::Hang]);
     client.send("network.delete", json!({"network": "gone", "purge": true}));
     let mut other = server.client();

@@ -1,28 +1,29 @@
-//! What a client may believe of one holder, after everything that it was told: nothing, something, or one of several.
+//! What a client may believe of one holder after everything that it was told: that it holds nothing, or something, or one of
+//! several things.
 //!
-//! A request of unknown fate may have taken effect, or not. One answer to a later request decides it: whatever was on its
-//! way before is fenced or decided by then. That is stronger than the intervals of the checker, which
-//! assume nothing about what is on its way.
+//! A request of unknown fate may or may not have taken effect. One answer to a later request decides it: by then everything
+//! that was on its way earlier is fenced or decided. That is a stronger statement than the intervals of the
+//! checker, which assume nothing about what is on its way.
 
 use super::record::Span;
 
-/// Something that is held, perhaps.
+/// A holding that the holder may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub generation: u64,
     pub span: Span,
-    /// A lease is sure until then.
+    /// Until when a lease is sure.
     pub until_ns: Option<u64>,
 }
 
-/// See the module's text. At least one of the three is so.
+/// At least one of the three is the case (see the module).
 #[derive(Debug, Clone)]
 pub struct Belief {
-    /// It may hold nothing.
+    /// The holder may hold nothing.
     pub absent: bool,
-    /// It may hold this.
+    /// The holder may hold this.
     pub held: Option<Held>,
-    /// It may hold something that it was not told of.
+    /// The holder may hold something of which the client was not told.
     pub any: bool,
 }
 
@@ -37,7 +38,7 @@ impl Belief {
         self.absent && self.held.is_none() && !self.any
     }
 
-    /// What it holds for certain now.
+    /// What the holder certainly holds now.
     pub fn surely(&self, now_ns: u64) -> Option<Held> {
         self.held.filter(|_| !self.may_be_absent(now_ns) && !self.any)
     }
@@ -50,18 +51,18 @@ impl Belief {
         self.held.is_some() || self.any
     }
 
-    /// A grant may have taken effect.
+    /// A grant of unknown fate may have taken effect.
     pub fn doubtful_grant(&mut self, now_ns: u64, replaces: bool) {
-        // A lease may be over when it is carried out.
+        // A lease may be over by the time that the grant is carried out.
         self.any |= replaces || self.may_be_absent(now_ns) || self.held.is_some_and(|held| held.until_ns.is_some());
     }
 
-    /// A release may have taken effect.
+    /// A release of unknown fate may have taken effect.
     pub fn doubtful_release(&mut self) {
         self.absent = true;
     }
 
-    /// It holds this and nothing else. Tells what was wrong with that, if anything.
+    /// The answer says that the holder holds this and nothing else. Returns what contradicts that, if anything does.
     pub fn told_held(&mut self, now_ns: u64, held: Held, created: bool) -> Option<String> {
         let known = self.held.filter(|known| known.generation == held.generation);
         let problem = match known {
@@ -73,7 +74,7 @@ impl Belief {
             None => None,
         };
         let problem = problem.map(|problem| format!("{problem}: {held:?}, after {self:?}"));
-        // Renewals only lengthen.
+        // Renewals never shorten a lease.
         let until_ns = match known {
             Some(known) => known.until_ns.zip(held.until_ns).map(|(one, other)| one.max(other)),
             None => held.until_ns,
@@ -82,7 +83,7 @@ impl Belief {
         problem
     }
 
-    /// It holds nothing: because it let go just now, or before.
+    /// The answer says that the holder holds nothing: it let go just now, or held nothing before.
     pub fn told_absent(&mut self, now_ns: u64, just_now: bool) -> Option<String> {
         let possible = if just_now { self.may_hold() } else { self.may_be_absent(now_ns) };
         let problem = (!possible).then(|| format!("holds nothing (let go just now: {just_now}), after {self:?}"));

@@ -1,4 +1,4 @@
-//! What a run of many schedules must have met, or it tested nothing.
+//! What a run of many schedules must have met; otherwise it tested nothing.
 
 pub const MUST_OCCUR: &[&str] = &[
     "a node owns",

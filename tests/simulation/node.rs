@@ -1,9 +1,9 @@
 //! A node without sockets: the real keeper, actors and sessions, as one set of tasks in the time that the world moves.
 //!
-//! Dropping a [`Process`] is a kill; not letting it go on is a pause: what was due meanwhile is late.
+//! Dropping a [`Process`] is a kill. Not polling it is a pause: whatever was due meanwhile is late.
 //!
-//! Watches are no part of that set, but tasks of the runtime, on which the product spawns them. They go on while their node
-//! sleeps; but what they say, or ask of the register, leaves it when it wakes.
+//! Watches are not in that set of tasks: the product spawns them on the runtime. They go on while their node sleeps, but
+//! what they say, or ask of the register, leaves the node only when it wakes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use super::in_process::{self, SimClock};
 use super::register::Who;
 use super::store::{Out, Outbox, SimStore};
 
-/// What a process of a node is started with.
+/// What a node's process is started with.
 pub struct Birth {
     pub who: Who,
     pub now_ms: u64,
@@ -36,24 +36,24 @@ pub struct Birth {
     pub jump_ms: i64,
     pub shards: u16,
     pub together: bool,
-    /// Is what the register does not answer taken for not applied?
+    /// Whether it concludes that what the register does not answer was not applied.
     pub concludes: bool,
     pub metrics: Arc<Metrics>,
     pub mover: Arc<Mover>,
 }
 
-/// Something of a node can go on: noted, and whoever moves the world is woken.
+/// The waker of a node's tasks: it notes that the node can go on, and wakes the task that moves the world.
 pub struct Woken {
     is: AtomicBool,
     mover: Arc<Mover>,
 }
 
-/// Whoever moves the world.
+/// The waker of the task that moves the world.
 #[derive(Default)]
 pub struct Mover(Mutex<Option<Waker>>);
 
 impl Mover {
-    /// It is woken so from now on.
+    /// Sets the waker that is used from now on.
     pub fn is(&self, waker: &Waker) {
         let mut present = self.0.lock().unwrap();
         if !present.as_ref().is_some_and(|present| present.will_wake(waker)) {
@@ -75,9 +75,8 @@ impl Wake for Woken {
     }
 }
 
-/// A running process.
 pub struct Process {
-    /// Everything that it does. Dropped, it is killed.
+    /// Everything that the process does; dropping the tasks kills it.
     tasks: LocalSet,
     woken: Arc<Woken>,
     pub server: Arc<Server>,
@@ -87,7 +86,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Within the runtime of the world.
+    /// Starts the process. Must be called within the runtime of the world.
     pub fn start(birth: Birth) -> Self {
         let Birth { who, now_ms, seed, drift_ppm, jump_ms, shards, together, concludes, metrics, mover } = birth;
         let tasks = LocalSet::new();
@@ -104,21 +103,21 @@ impl Process {
         let as_store = Arc::clone(&store) as Arc<dyn Store>;
         let reactor = Reactor::Queue(reactor);
         let server = in_process::server(&who.name, &as_store, Arc::clone(&clock) as Arc<dyn Clock>, metrics, reactor);
-        // A thread with a clock of its own would bring chance into the schedule. What it would have written nobody here
-        // asks for.
+        // A thread with a clock of its own would bring chance into the schedule. Nobody here asks for what it would have
+        // written.
         let hooks = Hooks { without_index: true, ..Hooks::default() };
         let keeper = Keeper::alone(Arc::clone(&server), as_store, hooks);
         tasks.spawn_local(live(keeper, Arc::clone(&server)));
         Self { tasks, woken, server, clock, store, outbox }
     }
 
-    /// Lets it do what it can do now. False: there is nothing.
+    /// Lets the process do what it can do now. False if it could do nothing.
     pub fn go_on(&mut self) -> bool {
         if !self.woken.is.swap(false, Ordering::Relaxed) {
             return false;
         }
         let waker = Waker::from(Arc::clone(&self.woken));
-        // What is left of it wakes it again; all of it never ends.
+        // Tasks that can go on set the flag again. The set as a whole never ends.
         let _ = Pin::new(&mut self.tasks).poll(&mut Context::from_waker(&waker));
         true
     }
@@ -127,7 +126,7 @@ impl Process {
         matches!(&*self.server.seat.role(), Role::Owner(_))
     }
 
-    /// A client connects. What it sends goes into the channel; dropped, it hung up.
+    /// Connects a client, which sends its lines into the channel; dropping the sender hangs up.
     pub fn connect(&self, connection: u64) -> mpsc::UnboundedSender<Vec<u8>> {
         let (lines, requests) = mpsc::unbounded_channel();
         let (server, outbox) = (Arc::clone(&self.server), Arc::clone(&self.outbox));
@@ -137,7 +136,7 @@ impl Process {
     }
 }
 
-/// What `serve` does around the keeper; a node that cannot start is started again.
+/// Does what `serve` does around the keeper, and tries again if the node cannot start.
 async fn live(mut keeper: Keeper, server: Arc<Server>) {
     while keeper.begin().await.is_err() {
         tokio::time::sleep(Duration::from_millis(700)).await;

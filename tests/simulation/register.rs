@@ -1,10 +1,10 @@
-//! The register that all nodes of a simulation share, as a replicated store keeps it: the rules of `store::fence`, leases by
-//! the store's own time, and writes that a failover may lose until they are confirmed.
+//! The register that all nodes of a simulation share, as a replicated store keeps it. It has the rules of `store::fence`,
+//! leases by the store's own time, and writes that a failover may lose until they are confirmed.
 //!
-//! Pure: the world says what time it is and when something is confirmed. [`Rules`] can be switched off one by one, to show
-//! that the judge sees what happens without them.
+//! It is pure: the world says what time it is and when something is confirmed. Each of the [`Rules`] can be switched off, to
+//! show that the judge sees what happens without it.
 //!
-//! It keeps each shard's line of batches from its beginning on: for those who watch, and for `truth`, which judges answers.
+//! It keeps each shard's line of batches from the beginning, for watches and for `truth`, which judges answers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -21,24 +21,25 @@ use allod::store::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-/// Batches of a line that are recognised when they come again.
+/// Batches of a line that are recognised when they arrive again.
 const REMEMBERED_BATCHES_MAX: usize = 64;
 
-/// What the register insists on. All of it, but in negative controls.
+/// What the register insists on: everything, except in negative controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Only the owner's token writes.
     pub token: bool,
-    /// A used number is the same batch only if its bytes are, and a batch follows the one that its writer means, by digest
-    /// and by time. Without it token and number are its whole name.
+    /// A batch with a used number is taken for the same batch only if its bytes are the same, and a batch must follow the
+    /// one that its writer means, by digest and by time. Without this rule token and number identify a batch.
     pub digest: bool,
-    /// What is answered cannot be lost.
+    /// Nothing that is answered can be lost.
     pub confirmation: bool,
     /// An answer without a write waits for a proof of ownership.
     pub check: bool,
-    /// What is stored is compared with what is expected.
+    /// What is stored is compared with what the batch expects.
     pub expectations: bool,
-    /// A commit is all of its acts or none. Without it an act over several networks changes the first of them only.
+    /// All acts of a commit are applied, or none. Without this rule an act over several networks changes only the first of
+    /// them.
     pub whole: bool,
 }
 
@@ -50,22 +51,21 @@ impl Rules {
 /// A process that talks to the register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Who {
-    /// Its handle: another one after each start.
+    /// Its handle, which is a new one after each start.
     pub handle: u64,
-    /// Name of the node.
     pub name: Arc<str>,
 }
 
-/// A batch as it is sent: with its bytes' digest, and the digest of the line that it continues.
+/// A batch as it is sent, with its bytes' digest and the digest of the line that it continues.
 #[derive(Debug, Clone)]
 pub struct Sealed {
     pub batch: Batch,
-    /// None: it follows nothing that its sender knows.
+    /// None if it follows nothing that its sender knows.
     pub parent: Option<Digest>,
     pub bytes: Arc<[u8]>,
 }
 
-/// What a write was, for the trace and the counters.
+/// The kind of a write, for the trace and the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
     Take,
@@ -85,17 +85,17 @@ struct Shard {
 /// A batch of a shard's line.
 #[derive(Debug, Clone)]
 pub struct Written {
-    /// Of the line with it.
+    /// Digest of the line up to and including this batch.
     pub digest: Digest,
     pub batch: Batch,
     bytes: Arc<[u8]>,
-    /// Which write of the register it was.
+    /// The number of this write among all writes of the register.
     position: u64,
-    /// When it could not be lost any more, by the stamps of the world.
+    /// Since when it can no longer be lost, in the world's stamps.
     pub confirmed_ns: Option<u64>,
 }
 
-/// What stood before a write that is not confirmed.
+/// What stood before an unconfirmed write.
 #[derive(Debug)]
 struct Version {
     position: u64,
@@ -103,35 +103,31 @@ struct Version {
     before: Vec<Rc<Shard>>,
 }
 
-/// See the module's text.
 #[derive(Debug)]
 pub struct Register {
     pub rules: Rules,
     shards: Vec<Rc<Shard>>,
     unconfirmed: VecDeque<Version>,
-    /// Writes so far.
     position: u64,
-    /// Leases that were ended, and blocks that were given: for the counters.
+    /// Leases that expired and blocks that were given, for the counters.
     pub expired: u64,
     pub blocks: u64,
-    /// Under which tokens each node took a shard.
+    /// The node that took a shard under each token.
     takers: HashMap<Token, Arc<str>>,
-    /// The line of each shard.
     lines: Vec<Vec<Written>>,
     /// Batches that a failover cut off: shard and number.
     cut: BTreeSet<(u16, u64)>,
-    /// The networks that each act over several was meant to change.
+    /// The networks that each act over several networks was meant to change.
     meant: BTreeMap<u128, BTreeSet<NetworkId>>,
 }
 
 enum Verdict {
     Next(Digest),
     Applied(Digest),
-    /// Of somebody who is no owner, where nobody looks.
+    /// Written by a node that is not the owner, while the token rule is off.
     Intruder,
 }
 
-/// Digest of a line after a batch.
 pub fn digest(parent: Digest, bytes: &[u8]) -> Digest {
     let mut hash = Xxh3::new();
     hash.update(&parent.0.to_be_bytes());
@@ -182,7 +178,7 @@ impl Shard {
         Ok(Verdict::Next(digest(self.head.digest, bytes)))
     }
 
-    /// Compares what each step expects with what stands then, blocks as blocks.
+    /// Compares what each step expects with what stands there, at the place of the step in the batch, also for blocks.
     fn expects(&self, batch: &Batch) -> Result<(), CommitError> {
         let mut changed: BTreeMap<NetworkId, BTreeMap<Key, State>> = BTreeMap::new();
         for act in &batch.acts {
@@ -219,7 +215,7 @@ impl Shard {
     }
 }
 
-/// Without what acts over several networks do in any but the first.
+/// The batch without what acts over several networks do in any but the first.
 fn halved(batch: &Batch, meant: &BTreeMap<u128, BTreeSet<NetworkId>>) -> Batch {
     let is_first = |act: &Act| {
         let networks = act.transaction.and_then(|TransactionId(transaction)| meant.get(&transaction));
@@ -235,12 +231,12 @@ fn put(keys: &mut BTreeMap<Key, State>, step: &Step) {
     };
 }
 
-/// Does it give more than one address?
 fn gives_block(step: &Step) -> bool {
     matches!(&step.state, Some(State::Entry(Entry::Held(held))) if held.prefix_length < 32)
 }
 
-/// The refusal of a commit that expects what is not there. All is as it expects: whatever is wrong, the store says no more.
+/// A feigned refusal of a commit: the register claims to find something else than the commit expects, although all is as
+/// expected. A store says no more than this, whatever is wrong.
 pub fn mismatch(sealed: &[Sealed]) -> Option<CommitError> {
     let has_steps = |one: &&Sealed| one.batch.acts.iter().any(|act| !act.steps.is_empty());
     let Batch { shard, seq, acts, .. } = &sealed.iter().rfind(has_steps)?.batch;
@@ -249,7 +245,7 @@ pub fn mismatch(sealed: &[Sealed]) -> Option<CommitError> {
     Some(CommitError::Mismatch { shard: *shard, seq: *seq, network, key: step.key, expected: step.expect, found })
 }
 
-/// What holds an address that a step gives to somebody.
+/// The mark of the entry that covers an address which a step gives away.
 fn covering(keys: &BTreeMap<Key, State>, step: &Step) -> Option<u64> {
     let range = |key: &Key, state: &State| match (key, state) {
         (&Key::Address(address), State::Entry(Entry::Held(held))) => {
@@ -301,7 +297,7 @@ impl Register {
         &self.lines
     }
 
-    /// Shards whose line has batches of three nodes: each went on from what the one before had left.
+    /// Shards whose line has batches of three nodes, each of which went on from what the one before had left.
     pub fn with_three_owners(&self) -> usize {
         let owners = |line: &&Vec<Written>| {
             line.iter().filter_map(|written| self.takers.get(&written.batch.token)).collect::<BTreeSet<_>>().len()
@@ -309,17 +305,17 @@ impl Register {
         self.lines.iter().map(|line| owners(&line)).filter(|owners| *owners >= 3).count()
     }
 
-    /// The networks that each act over several was meant to change, whatever became of it.
+    /// The networks that each act over several was meant to change, whatever became of the act.
     pub fn meant(&self) -> &BTreeMap<u128, BTreeSet<NetworkId>> {
         &self.meant
     }
 
-    /// Did a failover cut anything off there, or behind it?
+    /// Did a failover cut off anything at this place, or after it?
     pub fn was_cut_behind(&self, shard: u16, seq: u64) -> bool {
         self.cut.range((shard, seq)..=(shard, u64::MAX)).next().is_some()
     }
 
-    /// Batches of the stretches, in the order in which they were written, until there are so many bytes.
+    /// Batches of the stretches in the order in which they were written, up to so many bytes.
     pub fn recorded(&self, stretches: &[Stretch], bytes: usize) -> Vec<RecordedBatch> {
         let of = |stretch: &Stretch| {
             let line = &self.lines[usize::from(stretch.shard.0)];
@@ -345,7 +341,7 @@ impl Register {
         recorded
     }
 
-    /// How many writes there were: an answer waits until this one is confirmed.
+    /// The number of writes so far: an answer waits until the last of them is confirmed.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -368,7 +364,7 @@ impl Register {
         Rc::make_mut(&mut self.shards[usize::from(shard.0)])
     }
 
-    /// Everything up to here survives a failover, from now on.
+    /// From now on everything up to this position survives a failover.
     pub fn confirm(&mut self, position: u64, now_ns: u64) {
         for line in &mut self.lines {
             let fresh = line.iter_mut().rev().take_while(|written| written.confirmed_ns.is_none());
@@ -381,7 +377,7 @@ impl Register {
         }
     }
 
-    /// The last so many writes are lost. Tells what they were.
+    /// Loses the last `lost` writes, and returns what they were.
     pub fn fail_over(&mut self, lost: usize) -> Vec<Write> {
         let mut writes = Vec::new();
         for _ in 0..lost {
@@ -400,7 +396,7 @@ impl Register {
         writes
     }
 
-    /// A take-over. `before`: the asker took it through this handle before.
+    /// Takes a shard over. `before`: the caller has already taken the shard through this handle.
     pub fn take(
         &mut self,
         now_ms: u64,
@@ -443,7 +439,7 @@ impl Register {
         Ok(ShardImage { head: present.head, networks, deployments })
     }
 
-    /// Is there an act over several networks among them?
+    /// Is any of these acts over several networks?
     pub fn is_joint(&self, sealed: &[Sealed]) -> bool {
         let mut networks: BTreeMap<u128, BTreeSet<NetworkId>> = BTreeMap::new();
         for act in sealed.iter().flat_map(|one| &one.batch.acts).filter(|act| !act.steps.is_empty()) {
@@ -454,7 +450,7 @@ impl Register {
         networks.values().any(|networks| networks.len() > 1)
     }
 
-    /// Notes which networks an act over several is meant to change.
+    /// Notes which networks each act over several is meant to change.
     fn note_meant(&mut self, sealed: &[Sealed]) {
         for act in sealed.iter().flat_map(|one| &one.batch.acts).filter(|act| !act.steps.is_empty()) {
             if let Some(TransactionId(transaction)) = act.transaction {
@@ -463,7 +459,7 @@ impl Register {
         }
     }
 
-    /// All of them or none. Tells too whether any of them was applied before.
+    /// Applies all of the batches or none. Also tells whether any of them was applied before.
     pub fn commit(&mut self, sealed: &[Sealed]) -> Result<(Vec<Committed>, bool), CommitError> {
         self.note_meant(sealed);
         let mut verdicts = Vec::with_capacity(sealed.len());
@@ -547,7 +543,7 @@ impl Register {
         Ok(())
     }
 
-    /// Ends the leases of those of these shards that are still under these tokens.
+    /// Ends the leases of those shards that are still under these tokens.
     pub fn release(&mut self, shards: &[(ShardId, Token)]) {
         self.write(Write::Lease);
         for &(shard, token) in shards {

@@ -1,5 +1,5 @@
-//! One schedule from its beginning to its judgement: nodes start, networks are made, clients and faults do what they do,
-//! everything comes to rest, and what was told is judged.
+//! One schedule from its beginning to its judgement: nodes start, networks are made, clients and faults run, everything
+//! comes to rest, and what clients were told is judged.
 
 use std::sync::Arc;
 
@@ -11,19 +11,17 @@ use super::clients::{Clients, DEPLOYMENT};
 use super::truth::Truth;
 use super::world::{Coverage, Plan, Weather, World};
 
-/// The weather is calm, so three networks are made in a moment: in two seconds only if somebody does not live in the time of
-/// the world.
+/// The weather is calm, so three networks are made in a moment. It takes two seconds only if something does not live in the
+/// time of the world.
 const MADE_WITHIN_MS: u64 = 2_000;
 
-/// What became of a schedule.
 pub struct Outcome {
-    /// Everything that must not be, in words.
+    /// Every violation, in words.
     pub problems: Vec<String>,
     pub coverage: Coverage,
     pub trace: Vec<String>,
 }
 
-/// Runs a schedule.
 pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     let panics = metrics.panics.get();
     let mut world = World::new(plan, Arc::clone(metrics), traced);
@@ -40,7 +38,7 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
         world.run(ends, |_| false);
         calm_down(&mut world);
         world.run(ends + 14_000, |world| world.clients.all_ended());
-        // What nobody waits for any more is carried out.
+        // Nodes may still carry out requests for which no client waits any more.
         let settled = world.now_ms + 3_000;
         world.run(settled, |_| false);
         if !world.clients.all_ended() {
@@ -70,7 +68,7 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     Outcome { problems, coverage: std::mem::take(&mut world.coverage), trace }
 }
 
-/// Until whoever watches knows everything.
+/// Runs the world until every watcher knows everything.
 fn catch_up(world: &mut World) {
     for _ in 0..60 {
         let truth = Truth::new(&world.register, world.clients.networks());
@@ -82,7 +80,7 @@ fn catch_up(world: &mut World) {
     }
 }
 
-/// Holds what was shown against what happened.
+/// Compares what clients were shown with what happened.
 fn judge(world: &mut World) {
     let truth = Truth::new(&world.register, world.clients.networks());
     let mut problems = Vec::new();
@@ -97,7 +95,7 @@ fn judge(world: &mut World) {
     world.clients.problems.extend(problems);
 }
 
-/// Everything that befalls nodes and register. Mostly the node that owns.
+/// Draws all faults of nodes and register. Most of them affect the owner.
 fn draw_faults(world: &mut World) {
     let (begins, ends) = (world.now_ms, world.plan.ends_ms);
     match world.plan.weather {
@@ -112,7 +110,7 @@ fn draw_faults(world: &mut World) {
         }
         Weather::Failing => {
             for at_ms in (begins + 300..ends).step_by(700) {
-                // With something to lose.
+                // Replicas lag, so there is something to lose.
                 world.at(at_ms, |world| world.lag(200));
                 world.at(at_ms + 190, |world| {
                     let lost = world.draws.random_range(1..5);
@@ -179,7 +177,7 @@ fn draw_faults(world: &mut World) {
     }
 }
 
-/// The faults are over: sleepers wake, the dead come back.
+/// Ends the faults: sleeping nodes wake, dead ones start again.
 fn calm_down(world: &mut World) {
     world.calm = true;
     world.note(|| "-- calm --".to_owned());

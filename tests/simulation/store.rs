@@ -1,5 +1,5 @@
-//! One node's way to the register: a [`Store`] whose calls become messages, in the hands of the world, which may lose,
-//! delay and double them.
+//! One node's way to the register: a [`Store`] whose calls become messages. The world carries them, and may lose, delay and
+//! double them.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -20,7 +20,7 @@ use super::register::{Sealed, Who, digest};
 
 /// How long an answer may take before its outcome is unknown.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-/// Batches whose digests are remembered. More than can be under way.
+/// Batches whose digests are remembered: more than can be under way.
 const REMEMBERED_BATCHES_MAX: usize = 64;
 
 /// What a node asks of the register, and where the answer goes.
@@ -36,7 +36,7 @@ pub enum Ask {
         token: Token,
         to: oneshot::Sender<Result<ShardImage, StoreError>>,
     },
-    /// What was applied comes once more after so many milliseconds, if it is doubled.
+    /// A doubled commit arrives once more, `again_ms` after it was applied.
     Commit {
         sealed: Arc<[Sealed]>,
         again_ms: Option<u64>,
@@ -50,7 +50,6 @@ pub enum Ask {
         shards: Vec<(ShardId, Token)>,
         to: oneshot::Sender<Result<(), StoreError>>,
     },
-    /// Batches of the past.
     Read {
         stretches: Vec<Stretch>,
         bytes: usize,
@@ -59,7 +58,7 @@ pub enum Ask {
     Release(Vec<(ShardId, Token)>),
 }
 
-/// What comes out of a node.
+/// What leaves a node.
 pub enum Out {
     /// To the register.
     Ask(Ask),
@@ -67,7 +66,7 @@ pub enum Out {
     Lines(u64, Vec<u8>),
 }
 
-/// Where a node puts what leaves it: the world is told at once.
+/// Where a node puts what leaves it; the world collects it at once.
 pub struct Outbox {
     out: Mutex<Vec<Out>>,
     told: Waker,
@@ -88,7 +87,7 @@ impl Outbox {
     }
 }
 
-/// What the handle knows of a line: digests of the batches that it sent.
+/// What the handle knows of a line: the digests of the batches that it sent.
 #[derive(Default)]
 struct Line {
     taken: bool,
@@ -97,7 +96,7 @@ struct Line {
 }
 
 impl Line {
-    /// The digest that a batch follows. Batches are sent in order, and sent again with the same bytes.
+    /// The digest of the batch that this one follows. Batches are sent in order, and a repeated batch has the same bytes.
     fn link(&mut self, batch: &Batch, bytes: &[u8]) -> Option<Digest> {
         if self.token != Some(batch.token) {
             return None;
@@ -105,7 +104,7 @@ impl Line {
         let &(_, parent) = self.known.iter().find(|(seq, _)| seq.0 + 1 == batch.seq.0)?;
         let next = (batch.seq, digest(parent, bytes));
         if !self.known.contains(&next) {
-            // What was behind it under the same numbers was refused, or will be.
+            // Batches that were sent before under this number or later ones were refused, or will be.
             self.known.retain(|(seq, _)| *seq < batch.seq);
             if self.known.len() == REMEMBERED_BATCHES_MAX {
                 self.known.pop_front();
@@ -122,7 +121,7 @@ pub struct SimStore {
     info: StoreInfo,
     outbox: Arc<Outbox>,
     lines: Arc<Mutex<HashMap<ShardId, Line>>>,
-    /// What is not answered is taken for not applied.
+    /// Whether a missing answer is taken to mean that nothing was applied.
     concludes: bool,
 }
 
@@ -157,7 +156,7 @@ impl SimStore {
         owned
     }
 
-    /// Sends, and waits for the answer as long as a store does.
+    /// Sends a question, and waits for the answer as long as a store does.
     fn ask<T: Send + 'static>(
         &self,
         ask: Ask,
@@ -168,7 +167,7 @@ impl SimStore {
     }
 }
 
-/// The connection broke, or no answer came.
+/// The error when the connection broke or no answer came.
 pub fn lost() -> StoreError {
     let source = io::Error::from(io::ErrorKind::TimedOut);
     StoreError::Io { context: "talking to the simulated register".into(), source: Arc::new(source) }
@@ -242,12 +241,12 @@ impl Store for SimStore {
     }
 
     fn release(&self) -> Later<Result<(), StoreError>> {
-        // Whoever has nothing, as most who contend, sends nothing.
+        // A handle that has nothing, like those of most contenders, sends nothing.
         let shards = self.owned();
         if !shards.is_empty() {
             self.outbox.put(Out::Ask(Ask::Release(shards)));
         }
-        // Whoever takes next begins anew.
+        // The next take begins anew.
         self.lines().values_mut().for_each(|line| line.taken = false);
         Box::pin(std::future::ready(Ok(())))
     }

@@ -1,9 +1,9 @@
-//! What really happened: the lines of the register, against which everything is judged that clients were shown.
+//! What really happened: the lines of the register, with which everything is compared that clients were shown.
 //!
-//! A request takes effect, or looks, at one moment between its sending and its answer, and what it shows cannot be lost: so
-//! what was shown of an address is what stood there at a place of its shard's line behind everything that was confirmed
-//! when the request was sent, and not behind anything that was not confirmed when the answer came. A list says its place.
-//! That is exact: nothing in doubt is seen, nothing stale, and nothing of whoever lost.
+//! A request takes effect, or looks, at one moment between its sending and its answer, and what it shows cannot be lost. So
+//! what was shown of an address must have stood there at some place of its shard's line: not before anything that was
+//! confirmed when the request was sent, and not after anything that was unconfirmed when the answer came. A list names its
+//! place. The rule is exact: it excludes what was in doubt, what was stale, and what a replaced owner wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -16,7 +16,6 @@ use allod::store::TransactionId;
 
 use super::register::{Register, Written};
 
-/// One holding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     pub generation: u64,
@@ -30,7 +29,7 @@ pub struct Holding {
 /// What is held in a network, by first address.
 pub type Held = BTreeMap<u128, Holding>;
 
-/// What somebody was shown of an address.
+/// What a client was shown of an address.
 #[derive(Debug, Clone)]
 pub struct Shown {
     pub network: String,
@@ -40,7 +39,7 @@ pub struct Shown {
     pub generation: Option<u64>,
 }
 
-/// A list that somebody was given: address and generation.
+/// A list that a client was given: addresses and generations.
 #[derive(Debug, Clone)]
 pub struct Listed {
     pub network: String,
@@ -50,27 +49,28 @@ pub struct Listed {
     pub told_ns: u64,
 }
 
-/// Somebody was told that there is no room.
+/// A client was told that there is no room.
 #[derive(Debug, Clone)]
 pub struct Full {
     pub network: String,
-    /// First and last address of its pool.
+    /// First and last address of the pool.
     pub pool: (u128, u128),
     pub sent_ns: u64,
     pub told_ns: u64,
 }
 
-/// Somebody who held nothing waited for one address of each of two networks.
+/// A client that held nothing waited for one address of each of two networks.
 #[derive(Debug, Clone)]
 pub struct Waited {
     pub owner: String,
     pub sent_ns: u64,
     pub told_ns: u64,
-    /// He got them; else his time was over.
+    /// Whether it got them; otherwise its time was over.
     pub granted: bool,
 }
 
-/// A step with an event: number of the batch and of the step in it, the address if it is of one, and what is held there now.
+/// A step with an event: the batch's number and the step's place in it, the address if it concerns one, and what is held
+/// there now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub at: (u64, u32),
@@ -79,10 +79,9 @@ pub struct Event {
     pub confirmed_ns: u64,
 }
 
-/// What stood somewhere, and since when for certain.
+/// Successive states, each with the time since when it is certain.
 type Times<T> = Vec<(u64, T)>;
 
-/// See the module.
 pub struct Truth<'a> {
     register: &'a Register,
     ids: BTreeMap<String, NetworkId>,
@@ -124,7 +123,7 @@ fn at(held: &Held, address: u128) -> Option<u64> {
     (holding.last >= address).then_some(holding.generation)
 }
 
-/// Was it so at a moment between these two?
+/// Was `so` true at a moment between these two?
 fn was<T: Default>(times: &[(u64, T)], sent_ns: u64, told_ns: u64, so: impl Fn(&T) -> bool) -> bool {
     let first = times.partition_point(|(since_ns, _)| *since_ns <= sent_ns);
     let begin = match first.checked_sub(1) {
@@ -135,7 +134,6 @@ fn was<T: Default>(times: &[(u64, T)], sent_ns: u64, told_ns: u64, so: impl Fn(&
 }
 
 impl<'a> Truth<'a> {
-    /// Of these networks.
     pub fn new(register: &'a Register, ids: BTreeMap<String, NetworkId>) -> Self {
         Self { register, ids }
     }
@@ -145,7 +143,7 @@ impl<'a> Truth<'a> {
         &lines[usize::from(shard_of(network, lines.len() as u16).0)]
     }
 
-    /// All steps of a network in order: number of the batch and of the step in it, and the batch.
+    /// All steps of a network in order, each with its batch's number, its place in the batch, and the batch.
     fn steps(&self, network: NetworkId) -> impl Iterator<Item = ((u64, u32), &'a Step, &'a Written)> {
         self.line(network).iter().flat_map(move |written| {
             let steps = written.batch.acts.iter().flat_map(|act| act.steps.iter().map(move |step| (act.network, step)));
@@ -154,7 +152,7 @@ impl<'a> Truth<'a> {
         })
     }
 
-    /// Is it a place of the line? Then the batch before it, if there is one.
+    /// None unless this is a place of the line; otherwise the batch that ends there, if there is one.
     fn on_line(&self, network: NetworkId, place: &Place) -> Option<Option<&'a Written>> {
         if place.seq == 0 {
             return Some(None);
@@ -163,12 +161,12 @@ impl<'a> Truth<'a> {
         (written.digest.0 == place.digest).then_some(Some(written))
     }
 
-    /// Is it a place of the line of a network?
+    /// Is this a place of the line of the network's shard?
     pub fn has(&self, network: &str, place: &Place) -> bool {
         self.ids.get(network).is_some_and(|&id| self.on_line(id, place).is_some())
     }
 
-    /// What is held at a place; without one at the end.
+    /// What is held at a place, or at the end of the line if none is given.
     pub fn held(&self, network: &str, place: Option<&Place>) -> Held {
         let mut held = Held::new();
         let Some(&id) = self.ids.get(network) else { return held };
@@ -179,7 +177,7 @@ impl<'a> Truth<'a> {
         held
     }
 
-    /// Events of a network behind a place.
+    /// Events of a network after a place.
     pub fn events(&self, network: &str, place: &Place) -> Vec<Event> {
         let Some(&id) = self.ids.get(network) else { return Vec::new() };
         let begin = (place.seq, place.steps.unwrap_or(u32::MAX));
@@ -199,7 +197,6 @@ impl<'a> Truth<'a> {
         behind.map(event).collect()
     }
 
-    /// What was shown of addresses.
     pub fn judge_shown(&self, shown: &[Shown], problems: &mut Vec<String>) {
         for (name, &id) in &self.ids {
             let mut times: BTreeMap<u128, Times<Option<u64>>> = BTreeMap::new();
@@ -225,7 +222,7 @@ impl<'a> Truth<'a> {
         }
     }
 
-    /// Lists: each is what was held at its place, which is neither old nor in doubt.
+    /// Judges lists: each must be what was held at its place, and that place neither stale nor in doubt.
     pub fn judge_lists(&self, lists: &[Listed], problems: &mut Vec<String>) {
         for list in lists {
             let Some(&id) = self.ids.get(&list.network) else { continue };
@@ -255,7 +252,7 @@ impl<'a> Truth<'a> {
         }
     }
 
-    /// Refusals for want of room: there was a moment without any.
+    /// Judges refusals for want of room: there must have been a moment without any.
     pub fn judge_full(&self, refusals: &[Full], problems: &mut Vec<String>) {
         for (name, &id) in &self.ids {
             let of_it: Vec<&Full> = refusals.iter().filter(|full| full.network == *name).collect();
@@ -277,7 +274,7 @@ impl<'a> Truth<'a> {
         }
     }
 
-    /// Who waits holds nothing, and gets all by one act or nothing.
+    /// Judges waits: a waiter holds nothing meanwhile, and gets everything by one act or nothing.
     pub fn judge_waits(&self, waits: &[Waited], problems: &mut Vec<String>) {
         let mut grants: BTreeMap<&str, Vec<(u64, Option<TransactionId>)>> = BTreeMap::new();
         for written in self.register.lines().iter().flatten() {
@@ -305,7 +302,7 @@ impl<'a> Truth<'a> {
         }
     }
 
-    /// Acts over several networks: all of each, or nothing.
+    /// Judges acts over several networks: all of each act must be there, or nothing.
     pub fn judge_transactions(&self, problems: &mut Vec<String>) {
         let mut done: BTreeMap<u128, BTreeSet<NetworkId>> = BTreeMap::new();
         for act in self.register.lines().iter().flatten().flat_map(|written| &written.batch.acts) {
@@ -321,7 +318,7 @@ impl<'a> Truth<'a> {
         }
     }
 
-    /// Instances of a deployment that wish the same of two networks have the same in both.
+    /// Instances of a deployment that want the same in two networks must have the same in both.
     pub fn judge_alike(&self, scope: &str, networks: [&str; 2], problems: &mut Vec<String>) {
         let [one, other] = networks.map(|network| {
             let mut counts: BTreeMap<(String, bool), usize> = BTreeMap::new();

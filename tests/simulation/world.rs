@@ -1,10 +1,10 @@
-//! The world of one schedule: time, the register and the nodes. `plan` says how it goes; `messages` are on their way
-//! between nodes and register; `faults` befall both.
+//! The world of one schedule: time, the register and the nodes. `plan` says how the schedule goes, `messages` carries
+//! messages between nodes and register, and `faults` does harm to both.
 //!
 //! Everything that happens is an event at a millisecond; events of one moment happen in the order in which they were made.
-//! All nodes and the world live in one time: it stands still while anybody has something to do, and goes on to whatever is
-//! due next, the world's next event or a timer of a node. So nobody learns of anything before it could, nor late; and of a
-//! node that has nothing to do nothing is asked. All chance is drawn from the schedule's seed: the same seed is the same
+//! All nodes and the world live in one time: it stands still while anybody has something to do, and then moves on to
+//! whatever is due next, an event of the world or a timer of a node. So nobody learns of anything too early or too late, and
+//! a node that has nothing to do is not polled. All chance is drawn from the schedule's seed: the same seed gives the same
 //! schedule.
 
 mod faults;
@@ -36,7 +36,7 @@ use super::store::{Ask, Out};
 /// Counts what happened, so that a run can prove that it tested something.
 pub type Coverage = BTreeMap<&'static str, u64>;
 
-/// Told whether something was confirmed.
+/// Called with whether something was confirmed.
 type Tell = Box<dyn FnOnce(&mut World, bool)>;
 
 type Happening = Box<dyn FnOnce(&mut World)>;
@@ -44,7 +44,7 @@ type Happening = Box<dyn FnOnce(&mut World)>;
 struct Event {
     at_ms: u64,
     number: u64,
-    /// A client, and the turn of it in which it matters.
+    /// The client and the turn of it to which the event belongs: it is void once that turn is over.
     turn: Option<(usize, u64)>,
     happening: Happening,
 }
@@ -66,28 +66,28 @@ impl Ord for Event {
     }
 }
 
-/// A node: its process, if it runs, and what befalls it.
+/// A node: its process, if it runs, and the faults that affect it.
 pub struct Node {
     pub name: Arc<str>,
     pub process: Option<Process>,
     pub paused: bool,
-    /// Nothing passes between it and the register until then.
+    /// Until then nothing passes between the node and the register.
     cut_until_ms: u64,
-    /// Nor does it learn so.
+    /// Connections do not even break during the cut: the node gets no answers.
     cut_is_silent: bool,
-    /// The last batch on its way arrives then: batches keep their order.
+    /// When the last batch on its way arrives; later batches arrive no earlier, because batches keep their order.
     commits_until_ms: u64,
-    /// Counts its processes.
+    /// How many processes it has had.
     starts: u64,
     drift_ppm: i64,
     jump_ms: i64,
     owned: bool,
-    /// When it began to own, as it believes.
+    /// When its belief to own the register last changed.
     owned_since_ms: u64,
 }
 
 impl Node {
-    /// It runs or sleeps, and believes that it owns the register.
+    /// Has the node a process, awake or asleep, that believes to own the register?
     pub fn believes(&self) -> bool {
         self.owned && self.process.is_some()
     }
@@ -98,7 +98,6 @@ struct Waiting {
     position: u64,
     tell: Tell,
 }
-/// See the module's text.
 pub struct World {
     pub plan: Plan,
     pub now_ms: u64,
@@ -107,31 +106,31 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub clients: Clients,
     pub coverage: Coverage,
-    /// The last of the clients' faults is over: everything shall come to rest.
+    /// The clients' faults are over, and everything shall come to rest.
     pub calm: bool,
     trace: Option<Vec<String>>,
     events: BinaryHeap<Reverse<Event>>,
     made: u64,
     stamps: u64,
     waiting: Vec<Waiting>,
-    /// What is never answered.
+    /// Questions that are never answered. They are kept, since dropping one would tell its sender.
     silent: Vec<Ask>,
-    /// When the last lines of each connection are at its client.
+    /// When the last lines on each connection reach its client.
     lines_until_ms: BTreeMap<u64, u64>,
-    /// Writes are confirmed in order, not before this.
+    /// The earliest time of the next confirmation: writes are confirmed in order.
     confirmed_at_ms: u64,
     busy_until_ms: u64,
     lag_until_ms: u64,
-    /// The store's own clock is that far off since a failover.
+    /// How far off the store's own clock is since a failover.
     skew_ms: i64,
     metrics: Arc<Metrics>,
     mover: Arc<Mover>,
-    /// No node did anything since the runtime had a round.
+    /// Has no node done anything since the runtime's last round?
     rests: bool,
     begun: Instant,
-    /// Of the next event.
+    /// Fires at the next event.
     timer: Pin<Box<Sleep>>,
-    /// Its time is everybody's. Outlives what lives in it.
+    /// The clock of everything here. The last field, because it must outlive what lives in it.
     runtime: Rc<Runtime>,
 }
 
@@ -190,7 +189,7 @@ impl World {
         *self.coverage.entry(what).or_default() += 1;
     }
 
-    /// A line of the trace, if there is one.
+    /// Adds a line to the trace, if there is one.
     pub fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>7} {}", self.now_ms, line()));
@@ -201,7 +200,7 @@ impl World {
         self.trace.take().unwrap_or_default()
     }
 
-    /// A moment of the record: later ones are greater.
+    /// A moment for the record: a later call gets a greater one.
     pub fn stamp_ns(&mut self) -> u64 {
         self.stamps += 1;
         self.now_ms * 1_000_000 + self.stamps % 1_000_000
@@ -211,14 +210,14 @@ impl World {
         self.at_in_turn(at_ms, None, happening);
     }
 
-    /// Only if a client is in this turn still: for what has become void time does not stand still.
+    /// The event happens only if the client is still in this turn: time must not wait for events that have become void.
     pub fn at_in_turn(&mut self, at_ms: u64, turn: Option<(usize, u64)>, happening: impl FnOnce(&mut World) + 'static) {
         self.made += 1;
         let at_ms = at_ms.max(self.now_ms);
         self.events.push(Reverse(Event { at_ms, number: self.made, turn, happening: Box::new(happening) }));
     }
 
-    /// When the next event is that still matters.
+    /// When the next event is due that is not void.
     fn next_ms(&mut self) -> u64 {
         while let Some(Reverse(event)) = self.events.peek() {
             if event.turn.is_none_or(|(client, turn)| self.clients.is_in_turn(client, turn)) {
@@ -233,13 +232,13 @@ impl World {
         self.at(self.now_ms + ms, happening);
     }
 
-    /// Lets everything happen up to this time, or until somebody is content.
+    /// Lets everything happen up to this time, or until `content` holds.
     pub fn run(&mut self, until_ms: u64, content: impl Fn(&World) -> bool) {
         let runtime = Rc::clone(&self.runtime);
         runtime.block_on(poll_fn(|context| self.go_on(context, until_ms, &content)));
     }
 
-    /// Lets everything happen that happens now; then the runtime goes on to whatever is due next, here or in a node.
+    /// Does everything that is due now; then the runtime moves time on to whatever is due next, here or in a node.
     fn go_on(&mut self, context: &mut Context<'_>, until_ms: u64, content: impl Fn(&World) -> bool) -> Poll<()> {
         self.mover.is(context.waker());
         self.now_ms = self.begun.elapsed().as_millis() as u64;
@@ -252,7 +251,7 @@ impl World {
             let until = next.min(until_ms);
             if until > self.now_ms {
                 self.timer.as_mut().reset(self.begun + Duration::from_millis(until));
-                // What goes on before wakes, too.
+                // A node that can go on earlier wakes this task, too.
                 ready!(self.timer.as_mut().poll(context));
                 self.now_ms = until;
             } else if next > until_ms {
@@ -263,10 +262,10 @@ impl World {
         }
     }
 
-    /// Nothing more happens in this run: ready once no node did anything in the runtime's last round.
+    /// Ends a run: ready once no node did anything in the runtime's last round.
     ///
-    /// A task that yielded goes on in the next round. Where `block_on` ends before that, tokio forgets to wake it: a network that
-    /// had yielded at the wrong moment answered nobody any more, one schedule in forty thousand.
+    /// A task that yielded goes on in the next round. If `block_on` ends before that, tokio forgets to wake the task: in one
+    /// schedule of forty thousand a network that had yielded at that moment never answered again.
     fn come_to_rest(&mut self, context: &Context<'_>) -> Poll<()> {
         if std::mem::replace(&mut self.rests, true) {
             return Poll::Ready(());
@@ -275,7 +274,7 @@ impl World {
         Poll::Pending
     }
 
-    /// Lets all nodes do what they can do now. False: there is nothing.
+    /// Lets all nodes do what they can do now. False if none could do anything.
     fn let_nodes_go_on(&mut self) -> bool {
         let mut some = false;
         for at in 0..self.nodes.len() {
@@ -289,7 +288,7 @@ impl World {
         some
     }
 
-    /// Takes what a node said, and the role that it has now.
+    /// Collects what a node sent, and notes whether it owns the register now.
     fn collect(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let Some(process) = &node.process else { return };
@@ -304,7 +303,7 @@ impl World {
             match out {
                 Out::Ask(ask) => self.send(at, ask),
                 Out::Lines(connection, bytes) => {
-                    // A connection keeps the order of what is sent on it.
+                    // A connection keeps the order of its lines.
                     let soonest = self.now_ms + self.draws.random_range(1..4);
                     let before = self.lines_until_ms.entry(connection).or_default();
                     let arrives = soonest.max(*before);
@@ -315,19 +314,18 @@ impl World {
         }
     }
 
-    /// The node that owns the register, as it believes itself.
+    /// The node that believes to own the register, and is awake.
     pub fn owner(&self) -> Option<usize> {
         self.nodes.iter().position(|node| node.believes() && !node.paused)
     }
 
-    /// Does another one own the register by now, that began later?
+    /// Has another node owned the register since a later time than this one?
     pub fn is_stale(&self, at: usize) -> bool {
         let began = self.nodes[at].owned_since_ms;
         let later = |(other, node): (usize, &Node)| other != at && node.believes() && node.owned_since_ms > began;
         self.nodes[at].believes() && self.nodes.iter().enumerate().any(later)
     }
 
-    /// Connects a client to a node, if it runs.
     pub fn connect(&mut self, at: usize, connection: u64) -> Option<mpsc::UnboundedSender<Vec<u8>>> {
         Some(self.nodes[at].process.as_ref()?.connect(connection))
     }

@@ -1,4 +1,4 @@
-//! Clients: few holders in tiny networks, so that everything collides. What they were told is what is judged.
+//! Clients: few holders in tiny networks, so that everything collides. What they were told is what gets judged.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,16 +9,15 @@ use tokio::sync::mpsc;
 use super::judge::{Claim, Judge};
 use super::world::World;
 
-/// What a network gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gives {
     V4,
     V6,
-    /// Of four addresses.
+    /// Blocks of four addresses.
     Blocks,
 }
 
-/// Networks, and how many addresses each has.
+/// Networks, how many addresses each has, and what each gives.
 pub const NETWORKS: [(&str, u32, Gives); 6] = [
     ("net-0", 6, Gives::V4),
     ("net-1", 10, Gives::V4),
@@ -27,12 +26,12 @@ pub const NETWORKS: [(&str, u32, Gives); 6] = [
     ("net-4", 12, Gives::V6),
     ("net-5", 32, Gives::Blocks),
 ];
-/// Owners of each client.
+/// How many owners each client asks for.
 const OWNERS: u64 = 4;
 
 pub use super::in_process::Answer;
 
-/// Asks a node. Tells which process answered.
+/// Asks a node. Also tells which process answered.
 pub async fn call(world: &World, node: usize, method: &str, params: Value, patience_ms: u64) -> (Answer, u64) {
     let Some(process) = world.process(node) else { return (Answer::Refused("down".to_owned(), Value::Null), 0) };
     let number = process.number;
@@ -92,7 +91,7 @@ pub async fn make_networks(world: &World, judge: &Judge) -> bool {
     true
 }
 
-/// What an owner asks for: something in one network, or in two at once.
+/// What a client asks for: something in one network for an owner, or in two networks at once.
 #[derive(Debug, Clone)]
 struct Wish {
     networks: Vec<usize>,
@@ -123,20 +122,19 @@ impl Wish {
         if self.networks.len() == 1 { "ip.allocate" } else { "ip.acquire" }
     }
 
-    /// What he was told that he has, each with the number of its network.
+    /// The reservations in an answer, each with the number of its network.
     fn granted<'a>(&'a self, result: &'a Value) -> impl Iterator<Item = (usize, &'a Value)> {
         let each = result["reservations"].as_array().map_or(std::slice::from_ref(result), Vec::as_slice);
         self.networks.iter().copied().zip(each)
     }
 }
 
-/// One of those who hold something.
 pub async fn holder(world: Rc<World>, judge: Rc<Judge>, number: usize) {
     let mut has: Vec<(usize, String)> = Vec::new();
-    // Of what he asked for he does not know what became of it: he asks again.
+    // A request whose outcome the client does not know; it asks again.
     let mut doubtful: Option<Wish> = None;
     while !world.over.get() {
-        // When all is over there is nothing new to be lost.
+        // Asking slows down once the faults are over: nothing new can be lost then.
         world.sleep(if world.calm.get() { 900 } else { [5, 60, 250, 700][world.draw(0..4) as usize] }).await;
         let owners = world.owners();
         let node = match owners[..] {

@@ -1,4 +1,4 @@
-//! What befalls nodes and Redis in a schedule: short stories, one after the other, as its weather has them.
+//! The faults of nodes and Redis in a schedule: short stories, one after the other, chosen by its weather.
 
 use std::rc::Rc;
 
@@ -6,12 +6,12 @@ use super::plan::Weather;
 use super::redis::Data;
 use super::world::World;
 
-/// Another owner comes within a lease, and some more.
+/// Within this time another owner takes over: a lease, and some more.
 const TAKEN_WITHIN_MS: u64 = 9_000;
 
-/// For ever.
+/// Plays stories without end.
 pub async fn befall(world: &Rc<World>) {
-    // What a primary of before had.
+    // The data of an earlier primary.
     let mut before: Option<Data> = None;
     loop {
         world.sleep(world.draw(150..2_500)).await;
@@ -50,7 +50,7 @@ pub async fn befall(world: &Rc<World>) {
     }
 }
 
-/// Mostly who owns the register.
+/// Mostly the node that owns the register.
 fn victim(world: &World) -> usize {
     let any = world.draw(0..world.nodes.len() as u64) as usize;
     world.owners().first().copied().filter(|_| !world.one_in(8)).unwrap_or(any)
@@ -65,7 +65,6 @@ fn away_ms(world: &World) -> u64 {
     if world.one_in(3) { world.draw(10..2_500) } else { 0 }
 }
 
-/// A few, or many.
 fn changes(world: &World) -> usize {
     let most = [1, 3, 8, 40, 120][world.draw(0..5) as usize];
     1 + world.draw(0..most) as usize
@@ -84,7 +83,7 @@ async fn goes_back_twice(world: &World) {
     }
 }
 
-/// The owner stands still or is cut off.
+/// The owner is paused or cut off, now or with its next batch under way.
 fn stands_still(world: &Rc<World>) {
     let (victim, long_ms) = (victim(world), long_ms(world));
     match world.draw(0..3) {
@@ -94,7 +93,7 @@ fn stands_still(world: &Rc<World>) {
     }
 }
 
-/// A node ends in order, if it can.
+/// Stops a node in order, if it can reach Redis.
 fn stops(world: &World) {
     let victim = victim(world);
     if world.passes(victim) {
@@ -102,7 +101,7 @@ fn stops(world: &World) {
     }
 }
 
-/// Another one owns the register, or nobody does in time. Each has some time to change something.
+/// Another node takes the register over, unless none does in time. The new owner gets some time to change something.
 async fn hands_over(world: &Rc<World>) {
     let before = world.owners();
     match world.draw(0..5) {
@@ -119,7 +118,7 @@ async fn past_take_overs(world: &Rc<World>) {
         hands_over(world).await;
     }
     if world.one_in(3) {
-        // With a batch under way.
+        // Perhaps with a batch under way.
         stands_still(world);
     }
     let more = if world.one_in(2) { 0 } else { changes(world) };
@@ -133,7 +132,7 @@ async fn past_take_overs(world: &Rc<World>) {
     }
 }
 
-/// The owner does not know that Redis goes back, and another one goes on from there.
+/// Redis goes back while the owner cannot notice, and another one goes on from there.
 async fn parts(world: &Rc<World>) {
     let before = world.owners();
     stands_still(world);
@@ -145,7 +144,7 @@ async fn parts(world: &Rc<World>) {
     world.sleep(world.draw(20..2_000)).await;
 }
 
-/// A failover that is taken back: what was done meanwhile is gone, and what was lost is there again.
+/// A failover that is undone: what was written since is gone, and what was lost is there again.
 async fn forks(world: &Rc<World>) {
     let data = world.server.borrow().copy();
     if world.one_in(2) {
@@ -156,7 +155,8 @@ async fn forks(world: &Rc<World>) {
     world.put_back(data, away_ms(world));
 }
 
-/// With time for somebody to ask again, and be told.
+/// The owner is cut off with a batch under way and another one takes over. Clients get time to ask again and be told; then
+/// Redis goes back to before the batch.
 async fn under_way(world: &World) {
     let owners = world.owners();
     if owners.len() != 1 {
@@ -173,13 +173,14 @@ async fn under_way(world: &World) {
     }
 }
 
-/// What is lost is the owner's alone; and the next one comes before it happens again.
+/// An owner is stopped after Redis went back. Only changes of this owner are lost, and another one takes over before the
+/// next story.
 async fn leaves(world: &World) {
     let owners = world.owners();
     let [owner] = owners[..] else { return };
     let most = world.server.borrow().since_take_over().map_or(20, |since| since - 1).min(20);
     if most > 0 {
-        // Also for longer than a stop waits.
+        // Sometimes for longer than a stop waits.
         let away_ms = if world.one_in(2) { world.draw(15_000..40_000) } else { 0 };
         world.go_back(1 + world.draw(0..most as u64) as usize, away_ms);
         world.sleep(world.draw(0..900)).await;
@@ -189,13 +190,14 @@ async fn leaves(world: &World) {
     world.sleep(world.draw(200..2_000)).await;
 }
 
-/// Only who owns it, and knows so, has it in memory. It is written anew before anything else happens.
+/// Redis is emptied. The register is in memory only at a node that owns it and knows so, and is written anew before anything
+/// else happens.
 async fn is_emptied(world: &World) {
     world.sleep(3_000).await;
     if !world.owners().is_empty() {
         world.flush(world.one_in(2));
         world.sleep(10_000).await;
-        // It does not become empty once more, or half written, by going back.
+        // The register must not become empty again, or half written, because Redis goes back.
         world.server.borrow_mut().is_safe();
     }
 }

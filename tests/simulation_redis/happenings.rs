@@ -1,4 +1,4 @@
-//! What befalls Redis and the nodes: it goes back, is put back or emptied; they are cut off, paused, killed and stopped.
+//! Makes faults happen: Redis goes back, is put back or emptied; nodes are cut off, paused, killed and stopped.
 
 use std::rc::Rc;
 
@@ -6,18 +6,18 @@ use super::redis::Data;
 use super::world::{Death, World};
 
 impl World {
-    /// A process took a shard or changed something.
+    /// Notes that a process took a shard or changed something.
     pub fn writes(&self, process: u64) {
         self.written.borrow_mut().push((process, self.now_ms()));
     }
 
-    /// Redis goes back by so many changes, and is away for so long.
+    /// Redis goes back by so many changes, and is away for a while.
     pub fn go_back(&self, changes: usize, away_ms: u64) {
         let (before, lost) = (self.stands(), self.server.borrow_mut().go_back(changes));
         self.went_back("redis goes back", lost, before, away_ms);
     }
 
-    /// It goes back to just before the last take-over that it remembers. False: it remembers none.
+    /// Redis goes back to just before the last take-over that it remembers. False if it remembers none.
     pub fn go_back_past_take_over(&self, more: usize, away_ms: u64) -> bool {
         let Some(changes) = self.server.borrow().since_take_over() else { return false };
         self.hit("take-over lost");
@@ -25,7 +25,7 @@ impl World {
         true
     }
 
-    /// A primary of before is back, with what it had.
+    /// An earlier primary is back, with the data that it had.
     pub fn put_back(&self, data: Data, away_ms: u64) {
         let before = self.stands();
         self.server.borrow_mut().put_back(data);
@@ -45,7 +45,6 @@ impl World {
         self.wires.break_all();
     }
 
-    /// Nothing is left.
     pub fn flush(&self, restarts: bool) {
         self.hit("redis emptied");
         self.went_back_ms.borrow_mut().push(self.now_ms());
@@ -93,7 +92,6 @@ impl World {
         });
     }
 
-    /// A process goes on, if it sleeps.
     pub fn wake(&self, process: &super::node::Process) {
         let fate = &self.nodes[process.node];
         let is_of = fate.process.borrow().as_ref().is_some_and(|present| present.number == process.number);
@@ -117,7 +115,7 @@ impl World {
         process.stop();
     }
 
-    /// The faults are over: sleepers wake, the dead come back, and all reach Redis.
+    /// Ends the faults: paused nodes wake, dead ones start again, and all reach Redis.
     pub fn calm_down(&self) {
         self.note(|| "-- calm --".to_owned());
         self.calm.set(true);
@@ -133,11 +131,11 @@ impl World {
         self.change();
     }
 
-    /// Whoever ends is started again after a while, for ever. What is cut off is so until its time is over.
+    /// Starts every node again some time after its end, for ever.
     pub async fn nurse(self: Rc<Self>) {
         loop {
             self.sleep(100).await;
-            // Cuts end by themselves.
+            // Cuts end by the clock, so nobody else announces it.
             self.change();
             for node in 0..self.nodes.len() {
                 let fate = &self.nodes[node];

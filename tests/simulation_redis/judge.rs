@@ -1,14 +1,15 @@
-//! Holds what clients were told against what is there in the end: what somebody was told that he has is held by him, or told as
-//! a conflict. And where nobody else owned the register since, it is there without a conflict, and what he let go is not.
+//! Compares what clients were told with what is there in the end. A holding that a client was told of must still be
+//! held by its owner, or be reported as a conflict. If nobody else owned the register since, it must be there without a
+//! conflict, and what was let go must not be.
 //!
-//! Excused is what only a process knew that was killed: nobody waits for replicas here, so what Redis forgets its owner must
-//! remember. The guardian of a grant is the process that wrote it: whoever came later remembers what it did itself, and no more than
-//! the last that it found.
+//! Excused is what only a killed process knew. Nobody waits for replicas here, so the owner must remember what Redis
+//! forgets. The guardian of a grant is the process that wrote it: later owners remember what they did themselves, and of
+//! what they found no more than the last of it.
 //!
 //! **Known**, and passed over unless [`Plan::passes_known`](super::plan::Plan) says otherwise:
 //!
-//! - A batch was applied and its writer does not know that; who found it, and told somebody of it, ended, or wrote nothing before
-//!   another one took over, who therefore does not remember it.
+//! - A batch was applied, and its writer does not know that. Another owner found it and told a client of it. That owner then
+//!   ended, or wrote nothing before a third one took over, which therefore does not remember the batch.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,16 +19,16 @@ use serde_json::Value;
 
 use super::world::{Death, World};
 
-/// Somebody was told that he has this.
+/// A client was told that an owner has this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub network: String,
     pub owner: String,
     pub address: String,
     pub generation: u64,
-    /// By this very request.
+    /// Whether this very request made it.
     pub created: bool,
-    /// Who told him.
+    /// The process that said so.
     pub process: u64,
     pub told_ms: u64,
 }
@@ -51,11 +52,10 @@ impl Claim {
     }
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct Judge {
     claims: RefCell<Vec<Claim>>,
-    /// What was let go: who said so, and when.
+    /// What was let go: which process said so, and when.
     gone: RefCell<Vec<Claim>>,
     ids: RefCell<BTreeMap<String, NetworkId>>,
 }
@@ -67,7 +67,7 @@ pub struct End {
     pub held: BTreeSet<(String, String, String, u64)>,
     /// Network, address, and owner and generation of the late claim.
     pub conflicts: BTreeSet<(String, String, String, u64)>,
-    /// What is put aside still: network, address and generation.
+    /// What is still put aside: network, address and generation.
     pub late: BTreeSet<(NetworkId, String, u64)>,
 }
 
@@ -78,8 +78,9 @@ impl Judge {
         }
     }
 
-    /// Somebody was told that he has something. He may have been told of something else before, and nobody told him that it is
-    /// over: that is judged, too. Not what he let go before: on another line he has it still, and he has it on none in the end.
+    /// A client was told of a holding. Earlier holdings of the owner stay claims, since nobody said that they are over: they
+    /// are judged, too. A holding that was let go before is no claim: on another line it may still be held, but in the end
+    /// it must be held on none.
     pub fn claims(&self, world: &World, claim: Claim) {
         if self.gone.borrow().iter().any(|gone| gone.is(&claim)) {
             world.hit("shown what was let go");
@@ -91,7 +92,7 @@ impl Judge {
         }
     }
 
-    /// A release is sent: from now on nothing is sure. What it is about.
+    /// A release is sent: from now on nothing is certain. Returns the claims that it concerns.
     pub fn lets_go(&self, network: &str, owner: &str) -> Vec<Claim> {
         let mut claims = self.claims.borrow_mut();
         let (gone, stay) = claims.drain(..).partition(|claim| claim.network == network && claim.owner == owner);
@@ -99,19 +100,19 @@ impl Judge {
         gone
     }
 
-    /// It was refused.
+    /// The release was refused.
     pub fn keeps(&self, claims: Vec<Claim>) {
         self.claims.borrow_mut().extend(claims);
     }
 
-    /// It was done: these addresses are free, of these claims.
+    /// The release was done: of these claims, those with the released addresses are gone.
     pub fn gone(&self, claims: Vec<Claim>, released: &[Value], process: u64, told_ms: u64) {
         let is_free = |claim: &Claim| released.iter().any(|address| *address == claim.address.as_str());
         let free = claims.into_iter().filter(is_free).map(|claim| Claim { process, told_ms, ..claim });
         self.gone.borrow_mut().extend(free);
     }
 
-    /// The process that must remember a grant: its writer.
+    /// The process that must remember a grant: its writer, if that is known.
     fn guardian(&self, world: &World, claim: &Claim) -> u64 {
         let id = self.ids.borrow().get(&claim.network).copied();
         let writer = id.and_then(|id| world.writers.borrow().get(&(id, claim.generation)).copied());
@@ -125,7 +126,7 @@ impl Judge {
                 world.hit("held at the end");
                 continue;
             }
-            // He asked again of whoever knew nothing of it, and was given the same.
+            // The client asked again at an owner that knew nothing of it, and was given the same address.
             let same = |held: &(String, String, String, u64)| (&held.0, &held.1, &held.2) == (&key.0, &key.1, &key.2);
             if end.held.iter().any(same) {
                 world.hit("held under another generation");
@@ -173,21 +174,21 @@ impl Judge {
     }
 }
 
-/// Is it the gap that is known, and is that passed over?
+/// Is this the known gap, and does the plan pass over it?
 fn known(world: &World, late: &(NetworkId, String, u64)) -> Option<&'static str> {
     let (network, _, generation) = late;
     let is_known = world.plan.passes_known && !world.told_writer.borrow().contains(&(*network, *generation));
     is_known.then_some("known: its writer was not told, and who found it is gone or was not the last")
 }
 
-/// Did nobody but this process own the register since, nor was somebody's line put in the place of its own?
+/// Has no other process owned the register since then, and was no earlier primary put back?
 fn alone_since(world: &World, process: u64, since_ms: u64) -> bool {
     world.put_back_ms.get().is_none_or(|back_ms| back_ms < since_ms)
         && !world.written.borrow().iter().any(|(other, at_ms)| *other != process && *at_ms >= since_ms)
 }
 
-/// Did this process take the register from one that is no more, whose take-over nobody can repeat, and was it said that a release was
-/// put aside and is not repeated?
+/// Did this process take the register over from one that is gone, whose take-over nobody can repeat, and was it logged that
+/// a late change was put aside and is not repeated?
 fn follows_one_that_is_gone(world: &World, process: u64) -> bool {
     let (written, deaths) = (world.written.borrow(), world.deaths.borrow());
     let before = written.iter().take_while(|(writer, _)| *writer != process).last();
@@ -195,8 +196,8 @@ fn follows_one_that_is_gone(world: &World, process: u64) -> bool {
     is_said && before.is_some_and(|(writer, _)| deaths.contains_key(writer))
 }
 
-/// Is the process no more that must remember this? Killed it gives back nothing. Otherwise what it acknowledged was there when it
-/// ended, and was lost later.
+/// Has the process ended that must remember this grant? A killed one gives back nothing. Otherwise the grant is excused if
+/// it was there when the process ended: then it was lost later.
 fn is_excused(world: &World, process: u64, grant: (NetworkId, u64)) -> bool {
     let deaths = world.deaths.borrow();
     let Some(ended) = deaths.get(&process) else { return false };

@@ -1,4 +1,4 @@
-//! What the product logs, as it says it: counted by its words, and part of the trace.
+//! What the product logs: counted by its words, and part of the trace.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
@@ -10,7 +10,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::world::Coverage;
 
-/// Words of a line, and what it counts as.
+/// Words of a line, and what the line counts as.
 const COUNTED: [(&str, &str); 13] = [
     ("what it lost of this server's changes is played again", "healed"),
     ("take-overs that Redis lacks are played again", "take-overs played again"),
@@ -18,8 +18,8 @@ const COUNTED: [(&str, &str); 13] = [
     ("changes, which are put aside", "put aside"),
     ("it went back past a hand-over", "awaited"),
     ("what a failover had cut off was given back", "late claims given back"),
-    ("a failover left addresses with two claims", "late claims in conflict"),
-    ("changes that let go, bound or configured something were cut off", "late changes not repeated"),
+    ("after a failover two holders claim the same addresses", "late claims in conflict"),
+    ("changes that released, bound or configured something were also cut off", "late changes not repeated"),
     ("the register is whole again", "written anew"),
     ("where it stands is looked at once more", "looked at once more"),
     ("whoever took the register", "left to the owner"),
@@ -41,7 +41,7 @@ struct Line {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),
@@ -78,19 +78,18 @@ impl Subscriber for Ear {
     fn exit(&self, _: &Id) {}
 }
 
-/// Listens on this thread from now on.
+/// Collects what is logged on this thread from now on.
 pub fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(Ear).unwrap());
     HEARD.set(Some(Vec::new()));
 }
 
-/// What was said since this was asked last.
+/// What was logged since the last call.
 pub fn heard() -> Vec<String> {
     HEARD.with_borrow_mut(|heard| heard.as_mut().map(std::mem::take).unwrap_or_default())
 }
 
-/// Counts lines.
 pub fn count(lines: &[String], coverage: &mut Coverage) {
     for line in lines {
         for (words, what) in COUNTED {
@@ -101,7 +100,7 @@ pub fn count(lines: &[String], coverage: &mut Coverage) {
     }
 }
 
-/// Ids that are drawn at random are nobody's matter, nor is where directories lie.
+/// Masks ids that are drawn at random and paths of directories: they differ between runs.
 pub fn masked(line: &str) -> String {
     let is_hex = |text: &str| text.len() >= 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_directory = |text: &str| text.len() == "tmp".len() + 6 && text.starts_with("tmp");

@@ -1,7 +1,7 @@
-//! A node without sockets: the real keeper, actors, sessions and store of Redis, as one set of tasks.
+//! A node without sockets: the real keeper, actors, sessions and store for Redis, as one set of tasks.
 //!
-//! Aborting it is a kill; not letting it go on is a pause: what was due meanwhile is late. The tasks of its store are the runtime's,
-//! and go on while it sleeps; but nothing that they say leaves it, and nothing comes to them.
+//! Aborting the set is a kill. Not polling it is a pause: whatever was due meanwhile is late. The tasks of the store belong
+//! to the runtime and go on while the node is paused, but nothing that they send leaves the node, and nothing reaches them.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -32,12 +32,12 @@ use super::plan::Flaw;
 use super::wire::SimWay;
 use super::world::{Death, Ended as Gone, World};
 
-/// Somebody looks why a node does not start, and lets it go on from what Redis has, when the others had their time.
+/// After this time an operator sees why a node does not start, and lets it go on from what Redis has: the others had their
+/// time.
 const OPERATOR_AFTER_MS: u64 = 28_000;
 
-/// A running process.
 pub struct Process {
-    /// Of all processes of a schedule.
+    /// Unique among all processes of a schedule.
     pub number: u64,
     pub node: usize,
     tasks: mpsc::UnboundedSender<Task>,
@@ -47,11 +47,11 @@ pub struct Process {
     waker: RefCell<Option<Waker>>,
     owned: Cell<bool>,
     healed: Cell<u64>,
-    /// What Redis had when it looked last, where it ended in order.
+    /// What Redis had when this process looked last; set only if it ended in order.
     there: RefCell<Option<BTreeSet<(NetworkId, u64)>>>,
 }
 
-/// The set of its tasks, which stands still while it is paused.
+/// The set of a process's tasks, which stands still while it is paused.
 struct Ward {
     world: Rc<World>,
     process: Rc<Process>,
@@ -84,7 +84,6 @@ impl Process {
         self.store.get()
     }
 
-    /// It may go on.
     pub fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
@@ -97,7 +96,7 @@ impl Process {
         }
     }
 
-    /// Batches that it gave back, since it was asked last.
+    /// Batches that it gave back since the last call.
     pub fn healed(&self) -> u64 {
         let healed = self.store.get().map_or(0, |store| store.figures().healed_batches);
         healed - self.healed.replace(healed)
@@ -117,11 +116,11 @@ impl Process {
         claims.flat_map(of_network).collect()
     }
 
-    /// A client connects. What it sends goes into the channel; dropped, it hung up.
+    /// Connects a client, which sends its lines into the channel; dropping the sender hangs up.
     pub fn connect(&self, told: mpsc::UnboundedSender<Vec<u8>>) -> Option<mpsc::UnboundedSender<Vec<u8>>> {
         let server = Arc::clone(self.server.get()?);
         let (lines, requests) = mpsc::unbounded_channel();
-        // Whoever asked may be gone.
+        // The client may be gone.
         let serving = in_process::serve(server, requests, move |bytes| drop(told.send(bytes)));
         self.tasks.send(Box::pin(serving)).ok()?;
         Some(lines)
@@ -140,7 +139,6 @@ impl Process {
 }
 
 impl World {
-    /// A node's process starts.
     pub fn start(self: &Rc<Self>, node: usize) {
         let fate = &self.nodes[node];
         fate.starts.set(fate.starts.get() + 1);
@@ -173,7 +171,6 @@ impl World {
         self.change();
     }
 
-    /// A process is no more.
     pub fn end(self: &Rc<Self>, process: &Rc<Process>, death: Death) {
         let fate = &self.nodes[process.node];
         if fate.process.borrow().as_ref().is_none_or(|present| present.number != process.number) {
@@ -199,14 +196,13 @@ impl World {
         self.change();
     }
 
-    /// Does something lie in the directory of a node that is to be given back?
+    /// Does the directory of a node contain something that is still to be given back?
     fn is_in_debt(&self, node: usize) -> bool {
         let files = std::fs::read_dir(self.nodes[node].directory.path()).unwrap();
         let is_debt = |name: &str| name.starts_with("REDO-") || name.starts_with("LATE-");
         files.flatten().any(|file| file.file_name().to_str().is_some_and(is_debt))
     }
 
-    /// Counts what a process did.
     pub fn tally(&self, process: &Process) {
         self.hits("batch healed", process.healed());
     }
@@ -218,7 +214,7 @@ impl World {
     }
 }
 
-/// What `serve` does around the keeper; a node that cannot start is started again.
+/// Does what `serve` does around the keeper, and tries again if the node cannot start.
 async fn live(world: Rc<World>, process: Rc<Process>, tasks: mpsc::UnboundedSender<Task>) {
     let (node, number) = (process.node, process.number);
     let way = Arc::new(SimWay { name: format!("node-{node}'s end"), node, process: number, dial: world.dial.clone() });
@@ -260,7 +256,7 @@ async fn live(world: Rc<World>, process: Rc<Process>, tasks: mpsc::UnboundedSend
     server.tasks.close();
     let _ = tokio::time::timeout(Duration::from_secs(2), server.tasks.wait()).await;
     keeper.end().await;
-    // What goes back behind its last look nobody can know.
+    // The process cannot know what Redis loses after this last look.
     *process.there.borrow_mut() = Some(world.server.borrow().held());
     store.close().await;
     let death = match ended {

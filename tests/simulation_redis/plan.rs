@@ -1,25 +1,25 @@
-//! How a schedule goes, drawn from its seed: who is there, what befalls them, and in negative controls what is wrong.
+//! How a schedule goes, drawn from its seed: who takes part, which faults occur, and what is broken in negative controls.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// What befalls nodes and Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
-    /// Redis goes back, again and again, and nothing else happens: nobody but the owner has anything to give back, and nothing
-    /// may be missing, or in conflict, afterwards.
+    /// Redis goes back again and again, and nothing else happens. Only the owner has anything to give back, and afterwards
+    /// nothing may be missing or in conflict.
     GoingBack,
-    /// The owner changes, orderly or not, and Redis goes back past that: each who owned the register has its part to give back.
+    /// The owner changes, in order or not, and Redis goes back past that: each owner of the register has its part to give
+    /// back.
     PastTakeOvers,
-    /// The owner is cut off, or stands still, and Redis goes back; another goes on before the first is there again.
+    /// The owner is cut off or paused, and Redis goes back; another node goes on before the first is back.
     Parting,
-    /// The owner is cut off with a batch under way, another one goes on from it, and Redis goes back to before it.
+    /// The owner is cut off with a batch under way, another node goes on from that batch, and Redis goes back to before it.
     UnderWay,
-    /// Redis goes back, and its owner is asked to stop before it can have noticed: it gives back what it acknowledged first.
+    /// Redis goes back, and its owner is asked to stop before it can have noticed: it must first give back what it
+    /// acknowledged.
     Leaving,
     /// Redis is emptied, or comes back with nothing.
     Emptied,
-    /// Anything.
     Mixed,
 }
 
@@ -28,24 +28,23 @@ pub enum Weather {
 pub enum Flaw {
     /// Nothing is remembered that could be given back.
     HealsNothing,
-    /// Whoever has something put aside forgets it.
+    /// Nodes forget what they have put aside.
     LateForgotten,
 }
 
-/// How a schedule goes.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
     pub weather: Weather,
     pub nodes: usize,
     pub shards: u16,
-    /// How many of a thousand messages meet with a fault.
+    /// How many of a thousand messages meet a fault.
     pub faults_permille: u32,
     /// For how long faults happen.
     pub lasts_ms: u64,
     pub clients: usize,
     pub flaw: Option<Flaw>,
-    /// Are the gaps that are known passed over? See `judge`.
+    /// Whether known gaps are passed over (see `judge`).
     pub passes_known: bool,
 }
 
@@ -66,7 +65,8 @@ impl Plan {
             weather,
             nodes: 3,
             shards: draws.random_range(1..=3),
-            // Who stops is not to be kept from what it has to do. Who cannot renew its lease does not have it in memory when Redis is emptied.
+            // Faults must not keep a stopping node from its duty. An owner that cannot renew its lease has nothing in memory
+            // when Redis is emptied.
             faults_permille: match weather {
                 Weather::Leaving | Weather::Emptied => 0,
                 _ => [0, 5, 20, 60][draws.random_range(0..4)],

@@ -1,5 +1,5 @@
-//! One schedule from its beginning to its judgement: nodes start, networks are made, clients and faults do what they do,
-//! everything comes to rest, what is put aside is brought, and what was told is judged.
+//! One schedule from its beginning to its judgement: nodes start, networks are made, clients and faults run, everything
+//! comes to rest, nodes bring what they put aside, and what clients were told is judged.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -19,28 +19,26 @@ use super::plan::{Flaw, Plan};
 use super::wire;
 use super::world::{Coverage, World};
 
-/// The weather is calm when they are made.
+/// The weather is calm while networks are made.
 const MADE_WITHIN_MS: u64 = 20_000;
-/// Whoever has something to give back is waited for: a minute, and as long as it takes to come to it.
+/// Nodes wait for those that have something to give back: a minute, plus the time until their turn comes.
 const OWNED_WITHIN_MS: u64 = 150_000;
 /// Longer than a lease.
 const LAPSED_MS: u64 = 6_000;
-/// To ask where the shards stand takes no longer.
+/// Asking where the shards stand takes no longer.
 const REVIEWED_WITHIN_MS: u64 = 4_000;
-/// What is put aside is brought by who owns the register: each in turn.
+/// A node can bring what it put aside only while it owns the register, so nodes take turns.
 const BROUGHT_WITHIN_MS: u64 = 60_000;
 /// Longer than a lease.
 const STANDS_STILL_MS: u64 = 40_000;
 
-/// What became of a schedule.
 pub struct Outcome {
-    /// Everything that must not be, in words.
+    /// Every violation, in words.
     pub problems: Vec<String>,
     pub coverage: Coverage,
     pub trace: Vec<String>,
 }
 
-/// Runs a schedule.
 pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     log::listen();
     let panics = metrics.panics.get();
@@ -55,7 +53,7 @@ pub fn run(plan: Plan, metrics: &Arc<Metrics>, traced: bool) -> Outcome {
     problems.into_iter().for_each(|problem| world.problem(problem));
     let outcome =
         Outcome { problems: world.problems.take(), coverage: world.coverage.take(), trace: world.take_trace() };
-    // What lives in the runtime ends in it.
+    // What lives in the runtime must end in it.
     let _within = runtime.enter();
     drop(set);
     outcome
@@ -95,7 +93,7 @@ async fn go(plan: Plan, metrics: Arc<Metrics>, traced: bool) -> Rc<World> {
     world.sleep(1_500).await;
     world.over.set(true);
     for holder in holders {
-        // One that crashed is a problem.
+        // A client fails only by a panic.
         if holder.await.is_err() {
             world.problem("a client crashed".to_owned());
         }
@@ -120,7 +118,7 @@ async fn go(plan: Plan, metrics: Arc<Metrics>, traced: bool) -> Rc<World> {
     if distinct.len() < owners.len() {
         world.hit("an owner of before wrote again");
     }
-    // Whoever was alone all the while, and over one line, has everything, and needs nobody's help.
+    // An owner that was alone all the while, on one line, has everything and needs nobody's help.
     if distinct.len() == 1 && world.put_back_ms.get().is_none() {
         for what in ["put aside", "late claims in conflict", "store stopped itself"] {
             if world.coverage.borrow().contains_key(what) {
@@ -132,7 +130,7 @@ async fn go(plan: Plan, metrics: Arc<Metrics>, traced: bool) -> Rc<World> {
     world
 }
 
-/// Hears what is logged, where nobody else has a reason to.
+/// Collects the log regularly: otherwise it is collected only when something else happens.
 async fn listen(world: Rc<World>) {
     loop {
         world.hear();
@@ -140,10 +138,10 @@ async fn listen(world: Rc<World>) {
     }
 }
 
-/// Waits until somebody owns the register, and nobody waits for anybody else any more: each knows whether all that it acknowledged
-/// is there, or has put it aside.
+/// Waits until a node owns the register and no node waits for another: each knows that everything it acknowledged is there,
+/// or has put it aside.
 async fn owned(world: &World) -> bool {
-    // Whoever slept or was cut off learns first that it is no owner any more.
+    // A node that was paused or cut off must first learn that it is no longer the owner.
     world.sleep(LAPSED_MS).await;
     let until_ms = world.now_ms() + OWNED_WITHIN_MS;
     while world.now_ms() < until_ms {
@@ -175,7 +173,7 @@ fn has_late(world: &World, node: usize) -> bool {
     world.process(node).is_some_and(|one| one.store().is_some_and(|store| !store.late().is_empty()))
 }
 
-/// What is put aside is brought by who owns the register: without ways to each other each has to own it.
+/// Lets nodes bring what they put aside. They cannot reach each other, so each must own the register for that.
 async fn bring(world: &Rc<World>) {
     for _ in 0..2 * world.nodes.len() {
         let Some(node) = (0..world.nodes.len()).find(|node| has_late(world, *node)) else { return };
@@ -208,7 +206,6 @@ async fn forget(world: &World, node: usize) {
     }
 }
 
-/// What the owner says at the end.
 async fn end(world: &World) -> Option<End> {
     let mut end = End::default();
     for (network, ..) in NETWORKS {
@@ -232,7 +229,7 @@ async fn end(world: &World) -> Option<End> {
     Some(end)
 }
 
-/// Asks whoever owns the register, until it answers.
+/// Asks the owner of the register again and again until it answers.
 async fn ask(world: &World, method: &str, params: &Value) -> Option<Value> {
     for _ in 0..120 {
         if let Some(owner) = world.owners().first() {

@@ -8,16 +8,17 @@ use allod::store::codec::decode_batch;
 use super::redis::{Reply, Words};
 use super::world::World;
 
-/// Arguments of a commit in front of its batches, and of a batch in front of its groups: as `commit.lua` says.
+/// Arguments of a commit before its batches, and of a batch before its groups (see `commit.lua`).
 const BEFORE_BATCHES: usize = 3;
 const BEFORE_GROUPS: usize = 11;
-/// What is done each second, and tells nothing.
+/// First words of the answers of scripts that run every second, and would only fill the trace.
 const EVERYDAY: [&str; 2] = ["nodes", "leased"];
 
 /// What was granted: network and generation.
 pub type Grants = Vec<(NetworkId, u64)>;
 
-/// A command is at the server. It may come when its connection is no more. The answer, and what it says was granted.
+/// Carries out a command that arrives, perhaps after its connection has ended. Returns the answer, and what it says was
+/// granted.
 pub fn carry_out(world: &World, words: &Words, (node, process): (usize, u64), is_orphan: bool) -> (Reply, Grants) {
     let reply = world.server.borrow_mut().execute(words, world.redis_ms());
     let said = said(&reply);
@@ -51,12 +52,12 @@ pub fn carry_out(world: &World, words: &Words, (node, process): (usize, u64), is
     (reply, grants)
 }
 
-/// Is it only asked for what a log has?
+/// Does the command only read a log?
 fn reads(words: &Words) -> bool {
     words.get(3).is_some_and(|key| key.ends_with(b":log"))
 }
 
-/// The first word of what a script answers.
+/// The first word of a script's answer.
 fn said(reply: &Reply) -> Option<&str> {
     match reply {
         Reply::Array(all) => match all.first() {
@@ -84,7 +85,6 @@ fn shown(reply: &Reply) -> String {
     }
 }
 
-/// The batches of a commit.
 struct Commit(Vec<Batch>);
 
 impl Commit {
@@ -108,7 +108,7 @@ impl Commit {
         acts.flat_map(|act| act.steps.iter().map(move |step| (act.network, step)))
     }
 
-    /// What is held behind it: network, generation, and who holds what.
+    /// What is held after it: network, generation, and a text that says who holds what.
     fn grants(&self) -> impl Iterator<Item = (NetworkId, u64, String)> {
         self.steps().filter_map(|(network, step)| match (&step.state, step.key) {
             (Some(State::Entry(Entry::Held(held))), Key::Address(address)) => {

@@ -1,7 +1,7 @@
-//! The way between nodes and Redis: connections whose bytes take their time, are held up, come after their sender is gone, or never.
+//! The connections between nodes and Redis. Their bytes take time, are held up, arrive after their sender is gone, or never.
 //!
-//! A connection is three tasks: one takes what its node sends, one has the server carry out what arrived, in order, one brings the
-//! answers back. Where only the node's end breaks, what had arrived is carried out all the same.
+//! A connection is three tasks: one takes what its node sends, one has the server carry out what arrived, in order, and one
+//! brings the answers back. If only the node's end breaks, what had arrived is still carried out.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -21,14 +21,13 @@ use super::redis::{Words, next_command};
 use super::served::{self, Grants};
 use super::world::World;
 
-/// A message takes so many milliseconds.
+/// How long a message takes, in milliseconds.
 const TAKES_MS: std::ops::Range<u64> = 1..4;
-/// Bytes on their way in one direction.
+/// Most bytes on their way in one direction.
 const BYTES_MAX: usize = 1 << 20;
-/// For so long what a node sent while it was cut off is sent again by its kernel.
+/// For so long a kernel sends again what its node sent while it was cut off.
 const SENT_AGAIN_MS: u64 = 5_000;
 
-/// A process asks for a connection.
 pub struct Dialled {
     node: usize,
     process: u64,
@@ -36,7 +35,6 @@ pub struct Dialled {
     up: oneshot::Sender<()>,
 }
 
-/// The way of a process to Redis.
 #[derive(Debug)]
 pub struct SimWay {
     pub name: String,
@@ -53,7 +51,7 @@ impl RedisWay for SimWay {
     fn connect(&self) -> Later<io::Result<Box<dyn RedisStream>>> {
         let (here, stream) = tokio::io::duplex(BYTES_MAX);
         let (up, is_up) = oneshot::channel();
-        // Nobody may be there.
+        // If nobody listens, the connection is never made.
         let _ = self.dial.send(Dialled { node: self.node, process: self.process, stream, up });
         Box::pin(async move {
             is_up.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
@@ -62,7 +60,6 @@ impl RedisWay for SimWay {
     }
 }
 
-/// Connections that stand.
 #[derive(Default)]
 pub struct Wires(RefCell<Vec<Wire>>);
 
@@ -70,9 +67,9 @@ pub struct Wires(RefCell<Vec<Wire>>);
 struct Wire {
     node: usize,
     process: u64,
-    /// Its node's end.
+    /// Cancelled when the node's end breaks.
     near: CancellationToken,
-    /// All of it.
+    /// Cancelled when the whole connection breaks.
     all: CancellationToken,
 }
 
@@ -86,12 +83,12 @@ impl Wires {
         wires.iter().filter(|wire| which(wire)).for_each(end);
     }
 
-    /// The server is gone: what had arrived, too.
+    /// The server is gone, and with it what had arrived.
     pub fn break_all(&self) {
         self.each(|_| true, |wire| wire.all.cancel());
     }
 
-    /// The node's ends break: what had arrived is carried out.
+    /// The ends of a node break; what had arrived is still carried out.
     pub fn break_near(&self, node: usize) {
         self.each(|wire| wire.node == node, |wire| wire.near.cancel());
     }
@@ -102,15 +99,15 @@ impl Wires {
     }
 }
 
-/// What arrives when.
+/// A command on its way, and when it arrives.
 struct Arriving {
     at_ms: u64,
     words: Words,
-    /// The answer is lost, and how the node learns so.
+    /// Set if the answer is lost: how the node learns of that.
     lost: Option<Lost>,
 }
 
-/// When an answer is there, its bytes, and what it says was granted.
+/// When an answer arrives, its bytes, and what it says was granted.
 type Answering = (u64, Vec<u8>, Grants);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,14 +116,12 @@ enum Lost {
     Silent,
 }
 
-/// Answers whoever dials, for ever.
 pub async fn accept(world: Rc<World>, mut dialled: mpsc::UnboundedReceiver<Dialled>) {
     while let Some(one) = dialled.recv().await {
         tokio::task::spawn_local(begin(Rc::clone(&world), one));
     }
 }
 
-/// A connection is made, if it can be.
 async fn begin(world: Rc<World>, Dialled { node, process, stream, mut up }: Dialled) {
     world.sleep(world.draw(TAKES_MS)).await;
     let is_of = |world: &World| world.process(node).is_some_and(|one| one.number == process);
@@ -151,10 +146,9 @@ async fn begin(world: Rc<World>, Dialled { node, process, stream, mut up }: Dial
     tokio::task::spawn_local(carry_out(world, wire, arrived, answering));
 }
 
-/// Takes what the node sends.
 async fn take(world: Rc<World>, wire: Wire, mut reader: ReadHalf<DuplexStream>, to: mpsc::UnboundedSender<Arriving>) {
     let (mut read, mut before_ms) = (Vec::new(), 0);
-    // Nothing of what is sent arrives any more.
+    // Set once nothing that is sent arrives any more.
     let mut swallows = false;
     loop {
         let got = tokio::select! {
@@ -174,7 +168,7 @@ async fn take(world: Rc<World>, wire: Wire, mut reader: ReadHalf<DuplexStream>, 
                 () = wire.all.cancelled() => return,
                 () = world.until(|world| world.passes(wire.node) || wire.near.is_cancelled()) => {}
             }
-            // Of a connection that it ended meanwhile its kernel may still send what it has, for a while.
+            // The node may have ended the connection meanwhile. For a while its kernel may still send what it has.
             let is_over = wire.near.is_cancelled() || has_ended(&mut reader, &mut read);
             let kept = was_cut && world.now_ms() - since_ms < SENT_AGAIN_MS && world.one_in(2);
             if is_over && !kept {
@@ -222,7 +216,7 @@ async fn take(world: Rc<World>, wire: Wire, mut reader: ReadHalf<DuplexStream>, 
         before_ms = at_ms;
         while let Some(words) = next_command(&mut read) {
             if !swallows {
-                // It ends with the connection.
+                // The receiver ends with the connection.
                 let _ = to.send(Arriving { at_ms, words, lost });
             }
         }
@@ -233,7 +227,7 @@ async fn take(world: Rc<World>, wire: Wire, mut reader: ReadHalf<DuplexStream>, 
     }
 }
 
-/// Has the node ended its connection? What it sent before that is read.
+/// Has the node ended its connection? Reads what it sent before that.
 fn has_ended(reader: &mut ReadHalf<DuplexStream>, read: &mut Vec<u8>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -245,7 +239,6 @@ fn has_ended(reader: &mut ReadHalf<DuplexStream>, read: &mut Vec<u8>) -> bool {
     }
 }
 
-/// Has the server carry out what arrives.
 async fn carry_out(
     world: Rc<World>,
     wire: Wire,
@@ -278,12 +271,11 @@ async fn carry_out(
         let mut bytes = Vec::new();
         reply.write(&mut bytes);
         before_ms = (world.now_ms() + world.draw(TAKES_MS)).max(before_ms);
-        // Its node's end may be gone.
+        // The node's end may be gone.
         let _ = to.send((before_ms, bytes, grants));
     }
 }
 
-/// Brings answers back.
 async fn bring(
     world: Rc<World>,
     wire: Wire,
@@ -299,11 +291,11 @@ async fn bring(
             if writer.write_all(&bytes).await.is_err() {
                 break;
             }
-            // Whoever plays it again later is another one.
+            // A process that repeats a grant later is not its writer.
             let is_writer = |grant: &(NetworkId, u64)| world.writers.borrow().get(grant) == Some(&wire.process);
             world.told_writer.borrow_mut().extend(grants.into_iter().filter(is_writer));
         }
-        // Nothing more is answered, and nobody says so.
+        // Nothing is answered any more, and the node is not told.
         wire.near.cancelled().await;
     };
     tokio::select! {

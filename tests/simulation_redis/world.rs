@@ -1,4 +1,5 @@
-//! What all share in a schedule: its time, its chance, the server of Redis, what befalls the nodes, and what happened.
+//! What all parts of a schedule share: its time, its chance, the server of Redis, the faults of the nodes, and what
+//! happened.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,22 +24,22 @@ use super::wire::{Dialled, Wires};
 /// Counts what happened, so that a run can prove that it tested something.
 pub type Coverage = BTreeMap<&'static str, u64>;
 
-/// By the clock of Redis, when a schedule begins.
+/// The time on Redis's clock when a schedule begins.
 const EPOCH_MS: u64 = 1_772_356_364_031;
 
-/// What befalls a node.
+/// The state of a node and its faults.
 pub struct Fate {
     pub process: RefCell<Option<Rc<Process>>>,
-    /// Nothing passes between it and Redis until then.
+    /// Until then nothing passes between the node and Redis.
     pub cut_until_ms: Cell<u64>,
-    /// Nor does it learn so.
+    /// Connections do not even break during the cut: the node gets no answers.
     pub cut_is_silent: Cell<bool>,
     pub paused: Cell<bool>,
-    /// It is not started again until then.
+    /// Until then the node is not started again.
     pub down_until_ms: Cell<u64>,
-    /// Counts its processes.
+    /// How many processes the node has had.
     pub starts: Cell<u64>,
-    /// What its processes leave on the disk of its machine.
+    /// The directory that its processes keep on the disk of its machine.
     pub directory: TempDir,
 }
 
@@ -56,13 +57,12 @@ impl Fate {
     }
 }
 
-/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
     Killed,
     /// Its store failed.
     Stopped,
-    /// It wrote the register anew.
+    /// It had written the register anew.
     WroteAnew,
     /// It was asked to stop.
     Left,
@@ -70,7 +70,6 @@ pub enum Death {
     LeftInDebt,
 }
 
-/// A process that is no more.
 #[derive(Debug)]
 pub struct Ended {
     pub death: Death,
@@ -78,7 +77,6 @@ pub struct Ended {
     pub there: BTreeSet<(NetworkId, u64)>,
 }
 
-/// See the module.
 pub struct World {
     pub plan: Plan,
     pub metrics: Arc<Metrics>,
@@ -87,34 +85,35 @@ pub struct World {
     pub server: RefCell<Server>,
     /// Which process granted what, by network and generation.
     pub writers: RefCell<BTreeMap<(NetworkId, u64), u64>>,
-    /// Grants of which the process that sent them was told that they are there.
+    /// Grants that their writer was told are in Redis.
     pub told_writer: RefCell<BTreeSet<(NetworkId, u64)>>,
     pub wires: Wires,
     pub dial: mpsc::UnboundedSender<Dialled>,
-    /// Whoever changes something next is cut off for so long, when it is done and nothing of that is told.
+    /// Set to cut off for so long the next node that changes something: after its change is applied, and before it is told
+    /// so.
     pub cuts_next_ms: Cell<Option<u64>>,
-    /// How often something had been changed when that was done.
+    /// The count of changes when that happened.
     pub under_way: Cell<Option<u64>>,
-    /// Redis is not there until then.
+    /// Until then Redis cannot be reached.
     pub away_until_ms: Cell<u64>,
     /// How far the clock of Redis is off.
     pub skew_ms: Cell<i64>,
     pub nodes: Vec<Fate>,
-    /// Faults are over.
+    /// The faults are over.
     pub calm: Cell<bool>,
-    /// Clients end.
+    /// Clients are to end.
     pub over: Cell<bool>,
     /// Which process took a shard or changed something, for the first time or again, and when.
     pub written: RefCell<Vec<(u64, u64)>>,
     pub deaths: RefCell<BTreeMap<u64, Ended>>,
-    /// When a primary of before was back: with it the line of whoever owned the register then.
+    /// When an earlier primary was put back, and with it the line of whoever owned the register then.
     pub put_back_ms: Cell<Option<u64>>,
     /// When Redis went back, or was emptied.
     pub went_back_ms: RefCell<Vec<u64>>,
     pub coverage: RefCell<Coverage>,
     pub problems: RefCell<Vec<String>>,
     trace: Option<RefCell<Vec<String>>>,
-    /// Something of all this has changed.
+    /// Notified when any of this has changed.
     pub changed: Notify,
 }
 
@@ -154,7 +153,6 @@ impl World {
         self.begun.elapsed().as_millis() as u64
     }
 
-    /// By the clock of Redis.
     pub fn redis_ms(&self) -> u64 {
         (EPOCH_MS + self.now_ms()).saturating_add_signed(self.skew_ms.get())
     }
@@ -175,7 +173,6 @@ impl World {
         tokio::time::sleep_until(self.begun + Duration::from_millis(at_ms)).await;
     }
 
-    /// Waits until this is so.
     pub async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         loop {
             let changed = self.changed.notified();
@@ -186,7 +183,6 @@ impl World {
         }
     }
 
-    /// The same, for so long. Is it so?
     pub async fn until_within(&self, ms: u64, is_so: impl Fn(&Self) -> bool) -> bool {
         for _ in 0..ms.div_ceil(100) {
             if is_so(self) {
@@ -214,7 +210,7 @@ impl World {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// Hears what was logged.
+    /// Takes what was logged into counts and trace.
     pub fn hear(&self) {
         let lines = log::heard();
         if lines.is_empty() {
@@ -227,7 +223,7 @@ impl World {
         }
     }
 
-    /// A line of the trace, if there is one.
+    /// Adds a line to the trace, if there is one.
     pub fn note(&self, line: impl FnOnce() -> String) {
         if let Some(trace) = &self.trace {
             self.hear();
@@ -239,7 +235,6 @@ impl World {
         self.trace.as_ref().map(RefCell::take).unwrap_or_default()
     }
 
-    /// The process of a node, if it runs.
     pub fn process(&self, node: usize) -> Option<Rc<Process>> {
         self.nodes[node].process.borrow().clone()
     }
@@ -254,7 +249,6 @@ impl World {
         self.nodes[node].cut_until_ms.get() > self.now_ms()
     }
 
-    /// Do bytes pass between a node and Redis?
     pub fn passes(&self, node: usize) -> bool {
         !self.nodes[node].paused.get() && !self.is_cut(node)
     }

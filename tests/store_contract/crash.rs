@@ -1,4 +1,5 @@
-//! Each disk operation fails once; the process is killed; the power goes. What was acknowledged is there afterwards.
+//! Each disk operation fails once, the process is killed, or the power goes. Everything acknowledged must be there
+//! afterwards.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 use allod::core::state::Step;
 use allod::core::types::Generation;
 use allod::store::embedded::{CannotCopy, EmbeddedOptions, EmbeddedStore, copy, copy_heard, verify};
+use allod::store::moving::Copier;
 use allod::store::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,17 +16,18 @@ use super::disk::SimDisk;
 use super::work::*;
 use crate::seed::seed;
 
-/// Waits for a state, never for a change; bounded.
+/// Waits for a state (never for a change), for a bounded time.
+#[track_caller]
 pub fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !reached() {
-        assert!(Instant::now() < end, "{what}: not reached in 20 s");
+        assert!(Instant::now() < end, "never: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Opens it killed, or without power, at each of its operations in turn, and looks at what is on the disk then. Tells how many of them
-/// did not open.
+/// Opens the register again and again, killed at one operation after the other, and looks at the disk after each kill and
+/// after a loss of power. Returns how often it did not open.
 pub fn broken_off_at_any_step(
     damaged: &SimDisk,
     opens: impl Fn(&SimDisk) -> Result<EmbeddedStore, StoreError>,
@@ -52,7 +55,7 @@ pub fn broken_off_at_any_step(
 fn reopen(disk: &SimDisk, run: &Run, context: &str) {
     let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error:?}"));
     check(&store, run, 0x9000, context);
-    // It serves: the line goes on where it ended.
+    // The store serves: the line goes on where it ended.
     let next = super::work::run(&store, 0, 0xa000);
     assert!(next.offered[0].is_empty());
 }
@@ -79,7 +82,7 @@ fn whichever_disk_operation_fails_nothing_acknowledged_is_lost() {
         }
         drop(store);
         reopen(&disk, &run, &format!("{context}, closed"));
-        // The number of operations differs a little from run to run: the compactor and the allocator work beside.
+        // The number of operations differs a little from run to run, because compactor and allocator work concurrently.
         if !failed {
             break;
         }
@@ -100,7 +103,7 @@ fn the_power_may_go_in_the_middle_of_a_flush() {
                 disk.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg"));
             segments.filter(|(path, _)| written(&disk, path) == 0).count() > 0
         });
-        // One more is under way, several sectors long: it is there or not, and never half.
+        // One more batch is under way, several sectors long. It must be there completely or not at all.
         let head = wait(store.take(ShardId(0), Token(0x100))).unwrap();
         let more = (0..25).map(|row| grant(0x0b00_0000 + row, 9_000 + u64::from(row), None)).collect();
         let next = batch(&head, 0, more);
@@ -130,7 +133,7 @@ fn the_power_may_go_in_the_middle_of_a_flush() {
     assert!(torn > 50 && whole + gone > 0, "the test does not reach what it is about");
 }
 
-/// Starting writes too: it cuts the tail. The power may go there as well.
+/// A start writes too, since it cuts the torn tail off. The power may go then as well.
 #[test]
 fn a_start_that_is_broken_off_is_repeated() {
     let mut rng = SmallRng::seed_from_u64(seed());
@@ -199,7 +202,7 @@ fn after_a_failed_flush_everything_is_refused() {
     until("the spare segment", || {
         disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() == 2
     });
-    // The next operations are write and flush of the frame.
+    // The next operations write and flush the frame.
     disk.fail_at(disk.operations() + 2);
     let second = batch(&head, 0, vec![grant(1, 1, None)]);
     assert!(matches!(wait(store.commit([second.clone()].into())), Err(CommitError::Unknown { .. })));
@@ -209,7 +212,7 @@ fn after_a_failed_flush_everything_is_refused() {
     assert!(matches!(wait(store.take(ShardId(0), Token(2))), Err(StoreError::Poisoned(_))));
 }
 
-/// Somebody looks after a disk by what is said to have failed.
+/// An operator repairs what the message names.
 #[test]
 fn a_file_that_cannot_be_written_is_named_be_it_the_segment_or_the_mark() {
     for (operation, name) in [(1, "log/00000001.seg"), (2, "log/00000001.seg"), (3, "MARK"), (4, "MARK")] {
@@ -224,7 +227,7 @@ fn a_file_that_cannot_be_written_is_named_be_it_the_segment_or_the_mark() {
         let failed = wait(store.commit([first.clone()].into())).unwrap_err();
         let CommitError::Unknown { cause } = &failed else { panic!("{failed:?}") };
         assert!(cause.to_string().starts_with(&format!("writing {DIR}/{name}: ")), "{operation}: {cause}");
-        // Both places of the mark are not torn at once: the next start goes by one of them.
+        // The two places of the mark are never torn at once: the next start uses the intact one.
         let again = open(&disk.after_kill()).unwrap();
         head = wait(again.take(ShardId(0), Token(2))).unwrap();
         assert!(operation < 3 || head.seq == Seq(1), "the frame was durable before: {head:?}");
@@ -254,7 +257,7 @@ fn a_full_disk_refuses_grants_and_takes_releases() {
     assert_eq!(store.health(), StoreHealth::Full);
     assert_eq!(&*store.obstacle(), "the disk under the data directory is full");
     commit(&mut head, vec![free(0, 100)]).unwrap();
-    // Batches that were given behind a refused one are not mistaken for a fenced owner's.
+    // A batch that follows a refused one is not mistaken for one of a fenced owner.
     let ahead = Batch { seq: Seq(head.seq.0 + 2), ..batch(&head, 0, vec![free(1, 101)]) };
     let gap = wait(store.commit([ahead].into()));
     assert!(matches!(gap, Err(CommitError::NotApplied { cause: StoreError::Gap { .. } })), "{gap:?}");
@@ -267,7 +270,7 @@ fn a_full_disk_refuses_grants_and_takes_releases() {
     assert_eq!(history.len() as u64, head.seq.0);
 }
 
-/// Who is told of a full disk makes room, and wonders.
+/// An operator who is told of a full disk makes room, in vain.
 #[test]
 fn a_log_that_cannot_be_continued_for_another_reason_than_room_is_not_called_a_full_disk() {
     let disk = SimDisk::default();
@@ -281,7 +284,7 @@ fn a_log_that_cannot_be_continued_for_another_reason_than_room_is_not_called_a_f
     until("segments again", || store.health() == StoreHealth::Ready);
 }
 
-/// What a torn first write left of a segment must not need the room of another one.
+/// A segment spoilt by a torn first write must be used again, since there may be no room for another one.
 #[test]
 fn a_segment_that_should_be_blank_is_of_use_on_a_full_disk() {
     let disk = SimDisk::default();
@@ -318,12 +321,13 @@ fn history_outlives_snapshots_until_retention_ends() {
     assert_eq!(model_of(&image), model(&run.offered[0]));
 }
 
-/// A disk does one flush after the other, so a commit waits for the longest that is made beside it.
+/// A disk does one flush after the other, so a commit waits for the longest flush beside it.
 #[test]
 fn no_flush_beside_the_commits_is_longer_than_a_piece() {
     const PIECE: usize = 512 << 10;
     let disk = SimDisk::default();
-    // Segments are made in pieces, too, with a rest behind each: in those of other tests a large one takes ten seconds.
+    // Segments are made in pieces, too, and the store rests after each. In the pieces of other tests a large one takes ten
+    // seconds.
     let pieces = EmbeddedOptions { piece_bytes: PIECE as u64, ..options(&disk) };
     let large = EmbeddedOptions { segment_bytes: 16 << 20, snapshot_log_bytes: 4 << 20, ..pieces };
     let store = EmbeddedStore::open(Path::new(DIR), SHARDS, large).unwrap();
@@ -332,7 +336,7 @@ fn no_flush_beside_the_commits_is_longer_than_a_piece() {
     let mut steps = vec![config_step(network(1))];
     let mut rows = 0..;
     while store.figures().compactions < 1 || store.figures().log_bytes < 20 << 20 {
-        // Who waits for a segment has all of it flushed at once, and that is not what this is about.
+        // A commit that waits for a segment has all of it flushed at once, which this test does not measure.
         until("a spare segment", || {
             disk.files().iter().all(|(path, _)| path.extension().is_none_or(|end| end != "tmp"))
         });
@@ -363,7 +367,7 @@ fn a_second_server_on_one_directory_is_refused() {
     assert_eq!(verify(dir.path()).unwrap().register, register);
 }
 
-/// Night after night the next copy into the same directory would find that something is there.
+/// Otherwise the next copy into the same directory, night after night, would find files there.
 #[test]
 fn a_copy_that_its_source_fails_says_so_and_leaves_nothing() {
     let above = tempfile::tempdir().unwrap();
@@ -380,7 +384,7 @@ fn a_copy_that_its_source_fails_says_so_and_leaves_nothing() {
                 std::fs::File::options().write(true).open(&cut).unwrap().set_len(0).unwrap();
             }
         };
-        let failed = copy_heard(&dir, target, std::sync::Arc::new(failing));
+        let failed = copy_heard(&dir, target, Copier::Backup, std::sync::Arc::new(failing));
         let Err(CannotCopy::Source(StoreError::Io { context, .. })) = &failed else { panic!("{failed:?}") };
         assert!(context.contains("00000002.seg"), "{context}");
         std::fs::write(&second, &whole).unwrap();
@@ -390,7 +394,7 @@ fn a_copy_that_its_source_fails_says_so_and_leaves_nothing() {
     copy(&dir, &empty).unwrap();
 }
 
-/// The register that was copied may have gone on: its copy must never repeat a generation of it.
+/// The copied register may have gone on, so its copy must never repeat one of its generations.
 #[test]
 fn a_copy_is_another_register_with_higher_generations() {
     let above = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Bytes and files that change behind the store's back: each is noticed or does no harm. None changes a value.
+//! Bytes and files change behind the store's back. Each change is noticed or does no harm; none changes a value.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -38,7 +38,7 @@ struct Tally {
     refused: u32,
 }
 
-/// Opens what is left. Intact or refused; everything else fails the test.
+/// Opens what is left: it must be intact or refused.
 fn judge(disk: &SimDisk, context: &str, tally: &mut Tally) {
     match open(disk) {
         Ok(store) => {
@@ -79,7 +79,7 @@ fn one_flipped_bit_anywhere_is_noticed_or_harmless() {
     let mut total = Tally::default();
     for (path, length) in disk.files() {
         let mut tally = Tally::default();
-        // The part that is written is what counts; the zeros behind it get a few as well.
+        // Only the written part matters; the zeros after it get a few flips as well.
         let used = written(disk, &path).max(1);
         for _ in 0..40 {
             flip(&path, rng.random_range(0..used), rng.random_range(0..8), &mut tally);
@@ -110,7 +110,7 @@ fn the_last_acknowledged_frame_is_not_taken_for_a_torn_tail() {
     assert_eq!(tally, Tally { intact: 0, refused: 39 });
 }
 
-/// Two faults of one disk. Each place of the mark names that frame, so the other one is enough to miss it.
+/// Two faults of one disk. Each place of the mark names the last frame, so the intact place is enough to miss it.
 #[test]
 fn the_last_acknowledged_frame_is_missed_although_a_place_of_the_mark_is_damaged_as_well() {
     let disk = &killed().0;
@@ -126,7 +126,7 @@ fn the_last_acknowledged_frame_is_missed_although_a_place_of_the_mark_is_damaged
     }
 }
 
-/// Offsets at which frames begin: where a cut looks most like a clean end.
+/// Offsets at which frames begin: a cut there looks most like a clean end.
 fn borders(disk: &SimDisk, path: &Path) -> Vec<usize> {
     let mut borders = Vec::new();
     disk.edit(path, |bytes| {
@@ -184,11 +184,11 @@ fn a_missing_file_is_never_an_empty_register() {
         image.delete(&path);
         let mut tally = Tally::default();
         judge(&image, &format!("{} missing", path.display()), &mut tally);
-        // All segments are still there, so the log alone leads to the same state; and a blank segment holds nothing.
+        // The log still has all segments and leads to the same state without a snapshot; a blank segment holds nothing.
         let replaceable = blank || path.extension().is_some_and(|end| end == "snap");
         assert_eq!(tally.refused == 0, replaceable, "{}", path.display());
     }
-    // Nothing but META; and everything but META.
+    // Nothing but META, and everything but META.
     let bare = disk.after_kill();
     for (path, _) in disk.files() {
         if !path.ends_with("META") {
@@ -203,7 +203,7 @@ fn a_missing_file_is_never_an_empty_register() {
         }
     }
     assert!(matches!(open(&marked), Err(StoreError::Damaged(_))), "what was acknowledged is gone, so nothing is new");
-    // All but META, and what else lies in the directory of a register.
+    // Everything but META, and other files that lie in a register's directory.
     let beside = disk.after_kill();
     beside.delete(&Path::new(DIR).join("META"));
     Disk::create(&beside, &Path::new(DIR).join("HISTORY")).unwrap();
@@ -269,7 +269,7 @@ fn a_directory_of_something_else_is_refused() {
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("photo.jpg")), "{refused:?}");
 }
 
-/// After a loss of power the mark may be old. What stands behind an unreadable frame still proves that it was durable.
+/// After a loss of power the mark may be old. Frames after an unreadable one still prove that it was durable.
 #[test]
 fn a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old() {
     let fresh = SimDisk::default();
@@ -293,7 +293,7 @@ fn a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old() {
     }
 }
 
-/// Who reads of damage brings a backup back, and what was granted since is granted again.
+/// An operator who reads of damage restores a backup, and then everything granted since is granted again.
 #[test]
 fn what_a_disk_does_not_give_now_is_not_called_damaged() {
     let disk = SimDisk::default();
@@ -319,7 +319,7 @@ fn what_a_disk_does_not_give_now_is_not_called_damaged() {
     check(&open(&disk).unwrap(), &run, 0x9000, "in reach again");
 }
 
-/// All of it is in memory still, and the next start refuses it: somebody has to know before that.
+/// Everything is still in memory, but the next start refuses the segment: an operator has to know before that.
 #[test]
 fn a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on() {
     let disk = SimDisk::default();
@@ -355,7 +355,13 @@ fn a_closed_segment_that_rots_while_it_is_served_is_told_and_grants_go_on() {
     assert!(matches!(open(&disk), Err(StoreError::Damaged(text)) if text.contains("00000002.seg is damaged")));
 }
 
-/// A round of it.
+fn bytes_of(disk: &SimDisk, path: &Path) -> Vec<u8> {
+    let mut all = Vec::new();
+    disk.edit(path, |bytes| all.clone_from(bytes));
+    all
+}
+
+/// Rereads the whole register once.
 fn reread(store: &EmbeddedStore) -> Result<(), StoreError> {
     let mut from = Some(0);
     while let Some(at) = from {
@@ -364,7 +370,7 @@ fn reread(store: &EmbeddedStore) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What is open is read and written on where it is, and the next start does not find it there.
+/// An open file is still read and written, but the next start does not find it.
 #[test]
 fn whatever_file_of_the_register_goes_beside_a_running_store_is_missed_until_it_is_back() {
     let disk = killed().0.after_kill();
@@ -383,7 +389,7 @@ fn whatever_file_of_the_register_goes_beside_a_running_store_is_missed_until_it_
         let damage = store.damage().unwrap();
         assert!(damage.contains(&*name) && damage.ends_with(" is missing"), "{damage}");
         assert!(open(&disk.after_kill()).is_err() || name.ends_with("snap"), "{name}: the log alone leads to it");
-        // What is read whole is whatever has the name.
+        // Where a file is read as a whole, whatever has its name is read.
         if name != "META" && path != segments[0] {
             disk.create(&path).unwrap();
             let told = reread(&store).unwrap_err().to_string();
@@ -396,7 +402,47 @@ fn whatever_file_of_the_register_goes_beside_a_running_store_is_missed_until_it_
     assert_eq!(store.health(), StoreHealth::Ready);
 }
 
-/// Its name goes, too, and often just as it is looked for.
+/// What is written to a file without a name is lost when the process ends.
+#[test]
+fn a_spare_segment_that_is_removed_or_replaced_beside_a_running_store_is_made_anew_before_it_is_used() {
+    for is_replaced in [false, true] {
+        let disk = SimDisk::default();
+        let store = open(&disk).unwrap();
+        let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
+        let mut commit = |steps| {
+            let next = batch(&head, 0, steps);
+            let committed = wait(store.commit([next.clone()].into())).unwrap();
+            follow(&mut head, &next, &committed[0]);
+            head
+        };
+        let mut last = commit(vec![config_step(network(1))]);
+        let blank = || of_kind(&disk, "seg").into_iter().find(|path| written(&disk, path) == 0);
+        until("a spare", || blank().is_some());
+        let spare = blank().unwrap();
+        disk.remove(&spare).unwrap();
+        if is_replaced {
+            disk.create(&spare).unwrap();
+        }
+        reread(&store).unwrap();
+        assert_eq!(store.damage(), None, "nothing is in it");
+        let is_there = || of_kind(&disk, "seg").contains(&spare) && written(&disk, &spare) > 0;
+        for turn in 0.. {
+            if is_there() {
+                break;
+            }
+            assert!(turn < 1_000, "nothing is written under the name {}", spare.display());
+            let granted = last.generation.0;
+            commit(vec![grant(7, granted, None)]);
+            last = commit(vec![free(7, granted)]);
+        }
+        assert_eq!(store.health(), StoreHealth::Ready);
+        let again = open(&disk.after_kill()).unwrap();
+        let taken = wait(again.take(ShardId(0), Token(2))).unwrap();
+        assert_eq!((taken.seq, taken.digest), (last.seq, last.digest), "replaced: {is_replaced}");
+    }
+}
+
+/// A file that the store itself removes loses its name as well, often just while it is looked for.
 #[test]
 fn what_is_let_go_or_replaced_while_it_is_looked_for_is_not_missed() {
     let disk = SimDisk::default();
@@ -415,7 +461,7 @@ fn what_is_let_go_or_replaced_while_it_is_looked_for_is_not_missed() {
     assert!(rounds > 1 && store.damage().is_none(), "{rounds}: {:?}", store.damage());
 }
 
-/// Nobody asks for it, and the next start would.
+/// Nobody reads these files while the register is served, but the next start does.
 #[test]
 fn history_and_state_that_rot_while_they_are_served_are_found_by_whoever_reads_them_again() {
     let disk = killed().0.after_kill();
@@ -440,7 +486,62 @@ fn history_and_state_that_rot_while_they_are_served_are_found_by_whoever_reads_t
     assert!(store.damage().is_some_and(|damage| damage.contains("snap")), "{:?}", store.damage());
 }
 
-/// It is the next start that does not get past it. What is refused for want of a descriptor, say, may be there then.
+/// Headers and the files beside the records are otherwise read only by a start.
+#[test]
+fn whatever_a_start_reads_beside_the_records_is_missed_where_it_says_something_else() {
+    let disk = killed().0.after_kill();
+    let store = open(&disk).unwrap();
+    let [meta, mark] = ["META", "MARK"].map(|name| Path::new(DIR).join(name));
+    let other = {
+        let disk = SimDisk::default();
+        drop(open(&disk).unwrap());
+        bytes_of(&disk, &meta)
+    };
+    let bytes_of = |path: &Path| bytes_of(&disk, path);
+    let spoil = |bytes: &mut Vec<u8>| bytes.iter_mut().skip(8).step_by(4_096).for_each(|byte| *byte ^= 1);
+    let whole = bytes_of(&mark);
+    let one_place = |bytes: &mut Vec<u8>| bytes[8] ^= 1;
+    for (path, edit, said) in [
+        (&meta, &spoil as &dyn Fn(&mut Vec<u8>), "META does not fit its checksum"),
+        (&meta, &|bytes: &mut Vec<u8>| bytes.clone_from(&other), "META is not as it was opened: it says register "),
+        (&mark, &spoil, "MARK has no readable mark"),
+        (&mark, &|bytes: &mut Vec<u8>| bytes[..8_192].fill(0), "MARK has no readable mark"),
+    ] {
+        let before = bytes_of(path);
+        disk.edit(path, |bytes| edit(bytes));
+        let told = reread(&store).unwrap_err().to_string();
+        assert!(told.contains(said) && store.damage().as_deref() == Some(&*told), "{told}");
+        assert!(!told.contains("backup"), "{told}");
+        disk.edit(path, |bytes| bytes.clone_from(&before));
+        reread(&store).unwrap();
+        assert_eq!(store.damage(), None, "{said}");
+    }
+    disk.edit(&mark, one_place);
+    reread(&store).unwrap();
+    // Restores an old mark.
+    let acknowledge = |token| wait(store.take(ShardId(0), Token(token))).unwrap();
+    acknowledge(0x9000);
+    disk.edit(&mark, |bytes| bytes.clone_from(&whole));
+    let told = reread(&store).unwrap_err().to_string();
+    assert!(told.contains("MARK names group") && told.contains("was acknowledged last"), "{told}");
+    acknowledge(0x9001);
+    reread(&store).unwrap();
+    let written = |path: &PathBuf| written(&disk, path) > 0;
+    let fronts = of_kind(&disk, "snap").into_iter().chain(of_kind(&disk, "seg")).filter(written).collect::<Vec<_>>();
+    assert!(fronts.len() > 2, "{fronts:?}");
+    for path in fronts {
+        let disk = killed().0.after_kill();
+        let store = open(&disk).unwrap();
+        disk.edit(&path, |bytes| bytes[30] ^= 1);
+        let told = reread(&store).unwrap_err().to_string();
+        assert!(told.contains(&*path.display().to_string()) && told.contains("its header is unreadable"), "{told}");
+        assert_eq!(store.damage().as_deref(), Some(&*told));
+        drop(store);
+        assert!(open(&disk).is_err(), "{}", path.display());
+    }
+}
+
+/// The next start would fail on what the disk cannot read. A lack of descriptors, on the other hand, may be over by then.
 #[test]
 fn a_closed_segment_that_the_disk_gives_back_no_more_is_told_and_what_may_pass_is_not() {
     let disk = killed().0.after_kill();
@@ -456,7 +557,7 @@ fn a_closed_segment_that_the_disk_gives_back_no_more_is_told_and_what_may_pass_i
     assert_eq!(store.damage().as_deref(), Some("/data/allod/log/00000001.seg cannot be read (Input/output error)"));
 }
 
-/// It is served, and nobody who asks for it is about to start it.
+/// The register is served, and nobody who reads history is about to start it.
 #[test]
 fn whoever_reads_history_that_is_damaged_is_told_what_is_and_not_what_a_start_would_be() {
     let disk = killed().0.after_kill();
@@ -469,10 +570,10 @@ fn whoever_reads_history_that_is_damaged_is_told_what_is_and_not_what_a_start_wo
     }
 }
 
-/// Where what was let go without a snapshot is noted, beside the marks.
+/// Offsets beside the marks of the notes that history was let go without a snapshot.
 const NOTES: [u64; 2] = [2_048, 6_144];
 
-/// The disk of a register that let some of its history go without a snapshot, which two notes tell.
+/// The disk of a register that let some of its history go without a snapshot, as its two notes say.
 fn with_less_history() -> SimDisk {
     let disk = killed().0.after_kill();
     let bounded = EmbeddedOptions { history_bytes: 8 << 10, ..options(&disk) };
@@ -481,7 +582,7 @@ fn with_less_history() -> SimDisk {
     disk
 }
 
-/// What was let go without a snapshot is told by two notes beside the marks.
+/// Two notes beside the marks say what was let go without a snapshot.
 #[test]
 fn one_note_of_the_oldest_segment_is_enough_and_without_any_what_is_missing_is_missed() {
     let disk = with_less_history();
@@ -499,7 +600,7 @@ fn one_note_of_the_oldest_segment_is_enough_and_without_any_what_is_missing_is_m
     assert!(text.contains("00000001.seg is missing"), "{text}");
 }
 
-/// Taken for none, they would have what was let go missed, and called damage.
+/// If unreadable notes counted as none, the segments that were let go would be missed, and called damage.
 #[test]
 fn notes_of_the_oldest_segment_that_the_disk_does_not_give_now_are_not_taken_for_none() {
     let mark = Path::new(DIR).join("MARK");

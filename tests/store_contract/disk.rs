@@ -1,10 +1,10 @@
 //! A file system in memory that can fail at the n-th operation, fill up, and lose power.
 //!
-//! A directory is lost with all that is in it, unless the one above it was flushed.
+//! A directory is lost with everything in it unless the directory above it was flushed.
 //!
-//! After a loss of power a file has what was flushed, and of what was not a random part, sector by sector. A name has
-//! what its directory had when that was flushed, or what it had since. A flush that failed forgets what was to be
-//! flushed, as kernels do: the cache goes on to show it, the disk never gets it.
+//! After a loss of power a file has what was flushed, and a random part of what was not, sector by sector. A name is as it
+//! was when its directory was flushed, or as it was last. A flush that fails forgets what was to be flushed, as kernels do:
+//! the cache still shows the bytes, but the disk never gets them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +15,7 @@ use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile, HeldDirectory}
 use rand::Rng;
 
 const SECTOR: usize = 512;
-/// As Linux numbers "Input/output error".
+/// Linux's number for "Input/output error".
 const EIO: i32 = 5;
 
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ struct Content {
     now: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// The disk does not give it back any more.
+    /// The disk can no longer read it.
     is_rotten: bool,
 }
 
@@ -34,47 +34,47 @@ struct State {
     dirs: BTreeSet<PathBuf>,
     durable_dirs: BTreeSet<PathBuf>,
     operations: u64,
-    /// The operation that fails; none before it does, and those after it go well again.
+    /// The operation that fails; operations before and after it succeed.
     fail_at: Option<u64>,
-    /// The process is killed at this operation: it and those after it do nothing.
+    /// The process is killed at this operation: neither it nor later ones do anything.
     killed_at: Option<u64>,
-    /// The process is killed as it is to flush a directory for the n-th time.
+    /// The process is killed when it flushes a directory for the n-th time.
     killed_at_directory: Option<u64>,
     directories_flushed: u64,
-    /// The next snapshot gives back something else than was written.
+    /// The next snapshot reads back as something else than was written.
     spoils_a_snapshot: bool,
-    /// Files that are made are refused so.
+    /// Creating a file fails like this.
     refuses: Option<io::ErrorKind>,
-    /// This file or directory cannot be opened now; or, of a file, not be read.
+    /// This file or directory cannot be opened now; or this file cannot be read.
     out_of_reach: Option<(PathBuf, Reach)>,
-    /// Snapshots that are begun are refused.
     refuses_snapshots: bool,
-    /// Files that are begun in the directory of this name wait.
+    /// Creating a file in the directory of this name waits.
     holds: Option<&'static str>,
-    /// Files that were to be made, by the name of their directory.
+    /// How many files were to be created, by the name of their directory.
     begun: BTreeMap<String, u64>,
-    /// Segments that are opened wait; and so many do.
+    /// Whether opening a segment waits, and how many do.
     holds_segments: bool,
     segments_waiting: usize,
-    /// Files that are open, and the most that were since that was asked last.
+    segments_opened: u64,
+    /// How many files are open, and the most that were open since that was last read.
     open: usize,
     most_open: usize,
     failed: bool,
     capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
-    /// Flushes wait; and so many do.
+    /// Whether flushes wait, and how many do.
     held: bool,
     waiting: usize,
-    /// Bytes of the longest flush.
+    /// Bytes of the longest flush since that was last read.
     longest_flush: usize,
 }
 
-/// What a disk, or a machine, refuses of a file.
+/// What the disk, or the machine, refuses to do with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     Opening,
     Reading,
-    /// What has one of these bytes cannot be read.
+    /// Reads that include one of these bytes fail.
     ReadingAt([u64; 2]),
 }
 
@@ -122,32 +122,35 @@ impl SimDisk {
         self.0.lock().unwrap().refuses_snapshots = true;
     }
 
-    /// From now on files that are begun in the directory of this name wait, or none does any longer.
+    /// From now on creating a file in the directory of this name waits; with `None` nothing waits any longer.
     pub fn hold_files(&self, directory: Option<&'static str>) {
         self.0.lock().unwrap().holds = directory;
     }
 
-    /// Files that were to be made in the directory of this name, whether they could be or not.
+    /// How many files were to be created in the directory of this name, successfully or not.
     pub fn begun(&self, directory: &str) -> u64 {
         self.0.lock().unwrap().begun.get(directory).copied().unwrap_or(0)
     }
 
-    /// From now on segments that are opened wait, or no longer do.
+    /// From now on opening a segment waits, or no longer does.
     pub fn hold_segments(&self, held: bool) {
         self.0.lock().unwrap().holds_segments = held;
     }
 
-    /// Segments that wait to be opened.
     pub fn segments_waiting(&self) -> usize {
         self.0.lock().unwrap().segments_waiting
     }
 
-    /// Files that are open, each as often as it is.
+    pub fn segments_opened(&self) -> u64 {
+        self.0.lock().unwrap().segments_opened
+    }
+
+    /// How many files are open; one that is opened twice counts twice.
     pub fn open_files(&self) -> usize {
         self.0.lock().unwrap().open
     }
 
-    /// The most that were open since this was asked last.
+    /// The most files that were open since the last call.
     pub fn take_most_open(&self) -> usize {
         let mut state = self.0.lock().unwrap();
         let open = state.open;
@@ -159,7 +162,7 @@ impl SimDisk {
         state.killed_at.is_some_and(|at| state.operations >= at)
     }
 
-    /// Did the operation come that was to fail, or at which it was to be killed?
+    /// Did the operation happen that was to fail, or at which the process was to be killed?
     pub fn failed(&self) -> bool {
         self.0.lock().unwrap().failed
     }
@@ -173,12 +176,11 @@ impl SimDisk {
         self.0.lock().unwrap().held = held;
     }
 
-    /// Bytes of the longest flush since this was asked last.
+    /// Bytes of the longest flush since the last call.
     pub fn take_longest_flush(&self) -> usize {
         std::mem::take(&mut self.0.lock().unwrap().longest_flush)
     }
 
-    /// Flushes that wait.
     pub fn waiting(&self) -> usize {
         self.0.lock().unwrap().waiting
     }
@@ -200,7 +202,7 @@ impl SimDisk {
         state.names.values().map(|content| content.lock().unwrap().now.len() as u64).sum()
     }
 
-    /// What a process sees that starts after this one was killed: all that was written, flushed or not.
+    /// What a process sees that starts after this one was killed: everything that was written, flushed or not.
     pub fn after_kill(&self) -> SimDisk {
         let state = self.0.lock().unwrap();
         let copy = |content: &Arc<Mutex<Content>>| Arc::new(Mutex::new(content.lock().unwrap().clone()));
@@ -217,7 +219,7 @@ impl SimDisk {
     /// What is there when the power comes back.
     pub fn after_power_loss(&self, rng: &mut impl Rng) -> SimDisk {
         let state = self.0.lock().unwrap();
-        // Changes of names since the last flush of their directory happened or did not, all of them: journals keep order.
+        // Either all changes of names since the last flush of their directory happened or none: journals keep order.
         let (names, dirs) = if rng.random() {
             (state.names.clone(), state.dirs.clone())
         } else {
@@ -253,13 +255,13 @@ impl SimDisk {
         state.names.iter().map(|(path, content)| (path.clone(), content.lock().unwrap().now.len())).collect()
     }
 
-    /// Changes a file behind everybody's back.
+    /// Changes a file behind the store's back.
     pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
         let state = self.0.lock().unwrap();
         edit(&mut state.names[path].lock().unwrap().now);
     }
 
-    /// The same, as the disk itself changes it: it is so when the power comes back, too.
+    /// Changes a file as the disk itself does: the change is also there after a loss of power.
     pub fn edit_for_good(&self, path: &Path, edit: impl Fn(&mut Vec<u8>)) {
         let state = self.0.lock().unwrap();
         let mut content = state.names[path].lock().unwrap();
@@ -267,7 +269,7 @@ impl SimDisk {
         edit(&mut content.durable);
     }
 
-    /// From now on the disk does not give back what is in a file, whoever has it open.
+    /// From now on the disk cannot read this file, not even for those who have it open.
     pub fn rot(&self, path: &Path) {
         let state = self.0.lock().unwrap();
         if let Some(content) = state.names.get(path) {
@@ -275,7 +277,7 @@ impl SimDisk {
         }
     }
 
-    /// It gives back everything again.
+    /// The disk can read everything again.
     pub fn is_sound_again(&self) {
         self.0.lock().unwrap().names.values().for_each(|content| content.lock().unwrap().is_rotten = false);
     }
@@ -293,7 +295,7 @@ impl SimDisk {
         state.names.insert(other.into(), first);
     }
 
-    /// Counts an operation; an error if it is the one to fail.
+    /// Counts an operation. Returns an error if it is the one to fail.
     fn count(&self) -> io::Result<()> {
         let mut state = self.0.lock().unwrap();
         state.operations += 1;
@@ -331,7 +333,7 @@ impl Drop for SimFile {
     }
 }
 
-/// There always.
+/// Directories that always exist.
 fn is_root(dir: &Path) -> bool {
     ["/", ".", ""].map(Path::new).contains(&dir)
 }
@@ -381,7 +383,9 @@ impl Disk for SimDisk {
             while self.0.lock().unwrap().holds_segments {
                 std::thread::sleep(std::time::Duration::from_micros(50));
             }
-            self.0.lock().unwrap().segments_waiting -= 1;
+            let mut state = self.0.lock().unwrap();
+            state.segments_waiting -= 1;
+            state.segments_opened += 1;
         }
         let reach = self.reach(path);
         if reach == Some(Reach::Opening) {
@@ -504,7 +508,7 @@ impl DiskFile for SimFile {
             if self.disk.is_killed() {
                 return Err(error);
             }
-            // A short write: some of it is there.
+            // A short write leaves part of the bytes.
             self.put(&bytes[..bytes.len() / 2], at as usize);
             return Err(error);
         }
@@ -524,7 +528,7 @@ impl DiskFile for SimFile {
         self.disk.wait_while_held();
         let failed = self.disk.count();
         if self.disk.is_killed() {
-            // What is in the cache is still to be flushed.
+            // The killed process flushed nothing; the cache is still to be flushed.
             return failed;
         }
         let mut content = self.content.lock().unwrap();
@@ -538,7 +542,7 @@ impl DiskFile for SimFile {
             let Content { now, durable, .. } = &mut *content;
             durable[range.clone()].copy_from_slice(&now[range]);
         }
-        // Others lock the disk first, and then a content.
+        // Elsewhere the disk is locked before a content, so release the content first.
         drop(content);
         let mut state = self.disk.0.lock().unwrap();
         state.longest_flush = state.longest_flush.max(flushed);

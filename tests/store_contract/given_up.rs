@@ -1,5 +1,5 @@
-//! History that is damaged, and that somebody says to go on without: nothing of the state is given up, and where it would be, nobody
-//! goes on.
+//! A register with damaged history, which the operator gives up. No state is ever given up with it: where state would be
+//! lost, the start is refused.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,13 @@ use super::disk::SimDisk;
 use super::work::*;
 use crate::seed::seed;
 
-/// As `allod serve --give-up-history` opens it.
+/// Opens the register as `allod serve --give-up-history` does.
 fn open_without(disk: &SimDisk) -> Result<EmbeddedStore, StoreError> {
     EmbeddedStore::open(Path::new(DIR), SHARDS, EmbeddedOptions { give_up_history: true, ..options(disk) })
 }
 
-/// All state is there, and the history from somewhere on, without a gap. Answers with which batch of each shard it begins.
+/// Checks that all state is there, and the history from some batch on without a gap. Returns the number of that batch for
+/// each shard.
 fn check_state(store: &dyn Store, run: &Run, tokens: u128, context: &str) -> [u64; 2] {
     let mut begins = [0; 2];
     for shard in 0..2u16 {
@@ -33,7 +34,7 @@ fn check_state(store: &dyn Store, run: &Run, tokens: u128, context: &str) -> [u6
         assert_eq!(history[..], offered[there - history.len()..there], "{context}: shard {shard}");
         let image = wait(store.load(ShardId(shard), token)).unwrap();
         assert_eq!(model_of(&image), model(&offered[..there]), "{context}: shard {shard}");
-        // Whoever asks behind a place that was given up gets what is kept, as where it was let go.
+        // A reader who asks for history that was given up gets what is kept, as after history was let go.
         let behind = wait(store.history(ShardId(shard), Seq(1), usize::MAX)).unwrap();
         assert_eq!(
             behind.first().map(|batch| batch.seq.0),
@@ -55,7 +56,7 @@ fn aside(disk: &SimDisk) -> BTreeMap<PathBuf, Vec<u8>> {
     paths.map(content).collect()
 }
 
-/// Segments of the killed register that its snapshot covers: those before the one that begins where it ends.
+/// Segments of the killed register that its snapshot covers: those whose first group is not after its last.
 fn covered(disk: &SimDisk) -> Vec<PathBuf> {
     let snapshot = of_kind(disk, "snap").pop().unwrap();
     let ends = u64::from_str_radix(snapshot.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
@@ -75,7 +76,8 @@ struct Tally {
     refused: u32,
 }
 
-/// What is damaged is refused; where that names the way on, that way leads to all of the state; else nothing does.
+/// Damage must be refused. If the refusal names the option to go on, all of the state is there with it; otherwise it does
+/// not help.
 fn judge(disk: &SimDisk, context: &str, tally: &mut Tally) {
     let run = &killed().1;
     let refused = match open(disk) {
@@ -91,7 +93,7 @@ fn judge(disk: &SimDisk, context: &str, tally: &mut Tally) {
             assert!(said.contains(DIR) && said.contains("`allod serve --give-up-history`"), "{context}: {said}");
             tally.given_up += 1;
         }
-        // That needs no history to be given up: see `lost_snapshot`.
+        // Such damage does not need history to be given up: see `lost_snapshot`.
         StoreError::Damaged(said) | StoreError::SnapshotDamaged(said) | StoreError::Foreign(said) => {
             assert!(!said.contains("give-up-history"), "{context}: {said}");
             let again = open_without(disk).map(drop).unwrap_err();
@@ -113,7 +115,7 @@ fn judge(disk: &SimDisk, context: &str, tally: &mut Tally) {
     assert_eq!(store.figures().given_up_segments, kept.len() as u64, "{context}");
     assert!(kept.values().all(|bytes| before.contains(bytes)), "{context}: what is aside is as it was");
     drop(store);
-    // Said once.
+    // The option is needed only once.
     let store = open(disk).unwrap_or_else(|error| panic!("{context}, again: {error:?}"));
     assert_eq!(check_state(&store, run, 0xa000, context), begins, "{context}");
     assert_eq!((store.figures().given_up_segments, aside(disk)), (kept.len() as u64, kept), "{context}");
@@ -140,7 +142,7 @@ fn a_flipped_bit_costs_history_at_most_where_a_snapshot_has_the_state_and_never_
         assert_eq!(other.given_up, 0, "{} is needed", path.display());
     }
     println!("{of_history:?}");
-    // But for a header that says, with its checksum, what it said before, each is noticed.
+    // Every flip is noticed. The header counts too: it has a checksum.
     assert!(of_history.given_up > 100 && of_history.refused == 0, "{of_history:?}");
 }
 
@@ -166,7 +168,7 @@ fn a_segment_that_is_gone_cut_off_or_not_given_back_is_given_up_where_a_snapshot
             judge(&image, &format!("{} {what}", path.display()), &mut tally);
             assert_eq!(tally.given_up, u32::from(is_history), "{} {what}: {tally:?}", path.display());
         }
-        // The same cable may be well tomorrow, so it is not called damaged; who does not wait for that may go on.
+        // A bad cable may be replaced tomorrow, so this is not called damage. An operator who does not wait may go on.
         let image = disk.after_kill();
         image.rot(&path);
         let refused = open(&image).map(drop);
@@ -183,7 +185,7 @@ fn a_segment_that_is_gone_cut_off_or_not_given_back_is_given_up_where_a_snapshot
     }
 }
 
-/// The bits of two files, so that what is left begins behind the later one.
+/// Flips bits in two files, so that what is left begins after the later one.
 fn twice_damaged() -> SimDisk {
     let disk = killed().0.after_kill();
     for path in &covered(&disk)[..2] {
@@ -231,7 +233,7 @@ fn killed_or_without_power_at_any_step_of_giving_history_up_the_same_option_star
     assert!(broken > 10 && between > 0, "{broken}, {between}");
 }
 
-/// Real files: they are looked at, refused, given up, and a copy of what is left is whole.
+/// Real files are inspected, refused and given up; then a copy of what is left is whole.
 #[test]
 fn a_register_in_files_goes_on_without_a_damaged_segment_and_can_be_copied_again() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A shard of more records than are put together on the thread that reads them, and what is wrong with one of them.
+//! A shard with more records than the reading thread assembles itself, and faults in one of them.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn opened(disk: &SimDisk, snapshot_log_bytes: u64) -> EmbeddedStore {
     EmbeddedStore::open(Path::new(DIR), SHARDS, options).unwrap()
 }
 
-/// Batches of the first shard, committed and remembered.
+/// Commits batches to the first shard and remembers them.
 struct Writing<'a> {
     store: &'a EmbeddedStore,
     head: Head,
@@ -43,7 +43,7 @@ impl<'a> Writing<'a> {
         self.sent.push(next);
     }
 
-    /// Grants of the addresses of this order, with numbers that rise.
+    /// Grants the addresses in this order, with rising generations.
     fn fill(&mut self, network: NetworkId, order: impl Iterator<Item = u32>) {
         let steps: Vec<Step> = order.map(|n| grant(0x0a00_0000 + n, u64::from(n) + 1, None)).collect();
         for some in steps.chunks(STEPS as usize) {
@@ -57,7 +57,7 @@ fn load(disk: &SimDisk, snapshot_log_bytes: u64) -> (Head, Result<ShardImage, St
     let head = wait(store.take(ShardId(0), Token(0x200))).unwrap();
     let image = wait(store.load(ShardId(0), Token(0x200)));
     if let Ok(image) = &image {
-        // Once more, where nothing is prepared any more.
+        // Once more, now that nothing is prepared.
         let again = wait(store.load(ShardId(0), Token(0x200))).unwrap();
         assert_eq!((again.head, model_of(&again)), (image.head, model_of(image)));
     }
@@ -79,7 +79,7 @@ fn a_large_shard_is_loaded_as_it_was_written_in_whatever_order() {
             if snapshot_log_bytes < 64 << 20 {
                 until("a snapshot", || store.figures().compactions > 0);
             }
-            // Some of it goes again, some is granted to others, and a network comes behind it.
+            // Some addresses are let go, some of them granted to others, and another network follows.
             let freed = (0..STEPS).map(|n| free(0x0a00_0000 + n * 7, u64::from(n) * 7 + 1)).collect();
             writing.commit(network(7), freed);
             let generation = |n: u32| u64::from(RECORDS + n);
@@ -95,7 +95,7 @@ fn a_large_shard_is_loaded_as_it_was_written_in_whatever_order() {
     }
 }
 
-/// What follows a take-over, and what was committed since the directory was opened, is in no file that was read then.
+/// The files that a start reads do not contain what is committed after it, such as a take-over.
 #[test]
 fn what_was_committed_since_the_start_is_loaded_with_what_was_read_then() {
     let disk = SimDisk::default();
@@ -108,7 +108,7 @@ fn what_was_committed_since_the_start_is_loaded_with_what_was_read_then() {
     let store = opened(&disk, 64 << 20);
     let mut writing = Writing::begin(&store);
     for n in 0..40 {
-        // As much as to fill a segment more than the one in which the log ended.
+        // Enough to fill one segment more than the one in which the log ended.
         let renewed = (0..STEPS).map(|k| n * STEPS + k).map(|at| {
             let expect = Some(u64::from(at) + 1);
             grant(0x0a00_0000 + at, u64::from(RECORDS + at), expect)
@@ -129,7 +129,7 @@ fn what_is_wrong_among_many_records_is_told_wherever_it_lies() {
         let mut writing = Writing::begin(&store);
         writing.commit(network(7), vec![config_step(network(7))]);
         writing.fill(network(7), 0..RECORDS);
-        // Nobody made that network.
+        // Nobody created that network.
         writing.commit(network(wrong), vec![grant(0x0b00_0000, 1, None)]);
         let (_, image) = load(&disk.after_kill(), 64 << 20);
         match image {
@@ -139,7 +139,7 @@ fn what_is_wrong_among_many_records_is_told_wherever_it_lies() {
     }
 }
 
-/// A step that does not fit what is below it: the log was put together of two.
+/// A step that does not fit the state below it: the log was put together from two.
 #[test]
 fn a_step_that_expects_something_else_is_damage_among_many() {
     let disk = SimDisk::default();

@@ -1,5 +1,5 @@
-//! A snapshot that is damaged while the log still has all that led to it: nothing is lost, whoever starts or serves, and where the log
-//! does not reach back so far nobody is told that.
+//! A damaged snapshot. As long as the log still has everything that led to it, nothing is lost, whether it is found by a
+//! start or while it is served. Where the log does not reach back so far, no message offers to go on without it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::disk::SimDisk;
 use super::work::*;
 use crate::seed::seed;
 
-/// As `allod serve --give-up-snapshot` opens it.
+/// Opens the register as `allod serve --give-up-snapshot` does.
 fn open_without(disk: &SimDisk) -> Result<EmbeddedStore, StoreError> {
     EmbeddedStore::open(Path::new(DIR), SHARDS, EmbeddedOptions { give_up_snapshot: true, ..options(disk) })
 }
@@ -35,7 +35,7 @@ fn aside(disk: &SimDisk) -> Vec<PathBuf> {
     of_kind(disk, "given-up")
 }
 
-/// Refused, with what helps; and that helps.
+/// The start must be refused with a remedy, and the remedy must work.
 #[track_caller]
 fn judge(image: &SimDisk, context: &str) {
     let path = snapshot(image);
@@ -49,7 +49,7 @@ fn judge(image: &SimDisk, context: &str) {
     }
     check(&open_without(image).unwrap(), &killed().1, 0x9000, context);
     assert_eq!(aside(image).iter().map(|path| content(image, path)).collect::<Vec<_>>(), [before], "{context}");
-    // Said once.
+    // The option is needed only once.
     check(&open(image).unwrap(), &killed().1, 0xa000, context);
 }
 
@@ -63,7 +63,7 @@ fn a_damaged_snapshot_costs_nothing_where_the_log_has_all_that_led_to_it() {
     for at in places {
         let (image, bit) = (disk.after_kill(), rng.random_range(0..8));
         image.edit(&path, |bytes| bytes[at] ^= 1 << bit);
-        // In the register's number, it is somebody else's.
+        // A bit in the register's number makes it another register's snapshot.
         if matches!(open(&image), Err(StoreError::Foreign(_))) {
             continue;
         }
@@ -78,7 +78,7 @@ fn a_damaged_snapshot_costs_nothing_where_the_log_has_all_that_led_to_it() {
         image.edit(&path, |bytes| spoil(bytes));
         judge(&image, what);
     }
-    // The same cable may be well tomorrow.
+    // A bad cable may be replaced tomorrow, so this is not called damage.
     let image = disk.after_kill();
     image.rot(&path);
     match open(&image).map(drop).unwrap_err() {
@@ -101,7 +101,7 @@ fn a_damaged_snapshot_is_refused_where_the_log_does_not_reach_what_it_had() {
     let (missing, damaged, cut) = (spoilt(), spoilt(), spoilt());
     missing.delete(&segments[0]);
     damaged.edit(&segments[1], |bytes| bytes[1_000] ^= 1);
-    // A mark that is old, and a log that ends before what the snapshot is called by.
+    // An old mark, and a log that ends before the group after which the snapshot is named.
     cut.delete(&Path::new(DIR).join("MARK"));
     let fresh = SimDisk::default();
     drop(open(&fresh).unwrap());
@@ -125,7 +125,7 @@ fn a_damaged_snapshot_is_refused_where_the_log_does_not_reach_what_it_had() {
     }
 }
 
-/// A crash came between the new snapshot and the end of the one before.
+/// A crash came after the new snapshot and before the old one was removed.
 #[test]
 fn behind_an_older_snapshot_that_is_left_the_log_needs_not_begin_with_its_first_segment() {
     let disk = SimDisk::default();
@@ -175,7 +175,7 @@ fn killed_or_without_power_at_any_step_of_giving_a_snapshot_up_it_is_started_aga
     assert!(broken > 5, "{broken}");
 }
 
-/// The same address, granted and let go in turns, so that the state stays small.
+/// Grants and releases the same address in turns, so that the state stays small.
 struct Owner<'a> {
     store: &'a EmbeddedStore,
     head: Head,
@@ -209,11 +209,11 @@ fn a_snapshot_that_rots_while_it_is_served_is_made_anew_of_the_log_that_has_all_
     let disk = SimDisk::default();
     let store = open(&disk).unwrap();
     let mut owner = Owner::begin(&store);
-    // Something that nobody changes any more.
+    // A holding that nothing changes any more.
     owner.commit(vec![grant(9, 900, None)]);
     owner.turn_until(|| store.figures().compactions > 0);
     let mut bytes = Vec::new();
-    // One that was read before it rots is not missed by the next.
+    // A compaction that read the snapshot before it rotted does not miss it, so try again.
     for _ in 0..20 {
         until("nothing is under way", || disk.begun("snap") == store.figures().compactions);
         let (damaged, compactions) = (snapshot(&disk), store.figures().compactions);
@@ -237,10 +237,10 @@ fn a_snapshot_that_rots_while_it_is_served_is_made_anew_of_the_log_that_has_all_
     assert_eq!(model_of(&image), model(&batches));
 }
 
-/// Damages the snapshot that there is until the next one is made of the log.
+/// Damages the present snapshot until the next one is made from the log instead.
 fn made_of_the_log(disk: &SimDisk, owner: &mut Owner<'_>) {
     let figures = || owner.store.figures();
-    // One that was read before it rots is not missed by the next.
+    // A compaction that read the snapshot before it rotted does not miss it, so try again.
     for _ in 0..20 {
         until("nothing is under way", || disk.begun("snap") == figures().compactions + figures().compaction_failures);
         let (damaged, tries) = (snapshot(disk), figures().compactions + figures().compaction_failures);
@@ -298,7 +298,7 @@ fn a_snapshot_that_rots_while_it_is_served_is_told_where_the_log_does_not_reach_
     assert_eq!((store.health(), aside(&disk)), (StoreHealth::Ready, Vec::new()));
 }
 
-/// Real files.
+/// With real files.
 #[test]
 fn a_snapshot_that_was_given_up_is_told_to_who_looks() {
     let directory = tempfile::tempdir().unwrap();

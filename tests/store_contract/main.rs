@@ -1,9 +1,10 @@
-//! The store contract, as one suite for every store; and for the embedded store what only a disk can do to it.
+//! The store contract as one suite for every store, and for the embedded store whatever a disk can do to it.
 //!
-//! `suite` is the contract. `crash` fails each disk operation in turn and cuts the power. `damage` changes bytes and
-//! files behind the store's back, and `given_up` goes on without what is damaged of history, `lost_snapshot`
-//! without a snapshot that is. `room` fills the disk. `large` has as many records as only a start reads. `redis` does to a Redis server what happens to Redis servers. `moving` moves
-//! registers between the two. `ALLOD_SEED` replays a random test.
+//! `suite` is the contract. `crash` makes each disk operation fail in turn and cuts the power. `damage` changes bytes and
+//! files behind the store's back; `given_up` goes on without damaged history, `lost_snapshot` without a damaged snapshot.
+//! `room` fills the disk. `large` has more records than a start assembles on one thread. `redis` does to a Redis server
+//! whatever operators, crashes and replication do. `power` cuts the power after a restart, `moved_away` moves the directory,
+//! and `moving` moves registers between the two stores. `ALLOD_SEED` replays a random test.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,

@@ -1,4 +1,5 @@
-//! A directory that is moved away under its store: what has its name then is somebody else's, and nothing is made or removed in it.
+//! A directory is moved away under its store. Whatever has its name then is not the store's: nothing is created or removed
+//! in it.
 
 use std::path::Path;
 
@@ -9,12 +10,12 @@ use super::crash::until;
 use super::disk::SimDisk;
 use super::work::*;
 
-/// Real files, small.
+/// Small real files.
 fn real() -> EmbeddedOptions {
     EmbeddedOptions { disk: EmbeddedOptions::default().disk, ..options(&SimDisk::default()) }
 }
 
-/// The same address, granted and let go in turns, until the log cannot be continued.
+/// Grants and releases the same address in turns until the log cannot be continued.
 fn turn_until_full(store: &EmbeddedStore, head: &mut Head) {
     while store.health() == StoreHealth::Ready {
         let generation = head.generation.0;
@@ -52,7 +53,7 @@ fn stands_still_until_it_is_moved_back(put_in_its_place: impl Fn(&Path, &Path)) 
     assert!(said.contains("the data directory was moved away") && said.contains("moved back"), "{said}");
     assert!(!store.lacks_room());
     assert_eq!(there(), before);
-    // Nor is any of it gone.
+    // Nothing of the register is lost, either.
     let looked = wait(store.reread(0)).unwrap_err();
     assert!(matches!(&looked, StoreError::Io { .. }) && looked.to_string().contains("moved away"), "{looked}");
     assert_eq!(store.damage(), None);
@@ -87,6 +88,6 @@ fn what_is_put_where_a_directory_was_is_left_alone() {
         std::fs::create_dir_all(dir.join("log")).unwrap();
         std::fs::create_dir_all(dir.join("snap")).unwrap();
     });
-    // Be it a register.
+    // Even if the other directory is a register.
     stands_still_until_it_is_moved_back(|dir, _| drop(EmbeddedStore::open(dir, SHARDS, real()).unwrap()));
 }

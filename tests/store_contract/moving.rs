@@ -1,5 +1,5 @@
-//! A register that is moved from files to Redis and back: whole, into nothing but an empty place, and broken off at every
-//! call of both stores.
+//! A register is moved from files to Redis and back: completely, only into an empty place, and broken off at every call of
+//! both stores.
 
 mod begun;
 mod forgotten;
@@ -70,7 +70,7 @@ fn clock() -> ManualClock {
     ManualClock::new(WallTime(NOW_MS), 7)
 }
 
-/// Moves it as the command does.
+/// Moves the register as the command does.
 fn moved(from: &Place, to: &Place, shards: u16) -> Result<MovedRegister, String> {
     let source = from.open(1, Opening::Source).map_err(|error| error.to_string())?;
     let moved = wait(migrate::run(&*source, &|opening| to.open(shards, opening), &clock(), &|_, _| {}));
@@ -78,7 +78,7 @@ fn moved(from: &Place, to: &Place, shards: u16) -> Result<MovedRegister, String>
     moved.map_err(|error| error.to_string())
 }
 
-/// A network of every kind of record, in the shard where it belongs; times are those of its shard.
+/// A network with every kind of record, in the shard where it belongs; its times are those of the shard.
 fn network(number: u128, time: ShardTime) -> Vec<Step> {
     let id = NetworkId(number);
     let put = |key, state| Step { key, expect: None, state: Some(state), event: None };
@@ -123,7 +123,7 @@ fn network(number: u128, time: ShardTime) -> Vec<Step> {
     steps
 }
 
-/// The time of each shard: they differ by hours.
+/// The time of each shard; the times differ by hours.
 fn time_of(shard: ShardId) -> ShardTime {
     ShardTime(1_000 + 3_600_000 * u64::from(shard.0))
 }
@@ -158,7 +158,7 @@ fn fill_with(place: &Place, shards: u16, networks: u128) {
     wait(store.close());
 }
 
-/// Everything that is served there, with what is left of each lease and cooldown instead of when it ends; and the heads.
+/// Everything that is served there, with the remaining time of each lease and cooldown in place of its end; and the heads.
 fn served(place: &Place, shards: u16) -> (Model, Vec<Head>) {
     let store = place.serve(shards).unwrap();
     let (mut all, mut heads) = (Model::new(), Vec::new());
@@ -210,7 +210,7 @@ fn a_register_moves_to_redis_and_back_with_everything_in_it() {
     refused(&first, 3, &format!("moved to {}", server.url()));
     let (between, in_redis) = served(&keys, 5);
     assert!(between == before);
-    // No generation of before is given again, and no lease has become shorter.
+    // No earlier generation is given again, and no lease has become shorter.
     let highest = heads.iter().map(|head| head.generation).max().unwrap();
     assert!(in_redis.iter().all(|head| head.generation >= Generation((NOW_MS / 1_000) << 20)));
     assert!(in_redis.iter().all(|head| head.generation > highest));
@@ -234,13 +234,13 @@ fn a_place_that_holds_anything_is_not_moved_into() {
         assert!(said.contains("not empty") || said.contains("holds a register already"), "{said}");
         assert_eq!(served(to, 3).0, served(from, 3).0, "both are as they were");
     }
-    // Nothing is made where there is nothing to move.
+    // If there is nothing to move, no target is created.
     let nothing = Place::files();
     assert!(moved(&nothing, &other, 3).unwrap_err().contains("holds no register"));
     assert!(moved(&other, &nothing, 3).unwrap_err().contains("holds no register"));
     let there: Vec<String> = server.ask(&["KEYS", "{b}:*"]);
     assert_eq!(there, [""; 0]);
-    // Moved once is moved.
+    // A register that was moved cannot be moved again.
     moved(&full, &other, 3).unwrap();
     let again = moved(&full, &Place::files(), 3).unwrap_err();
     assert!(again.contains("was moved to") && again.contains("`{b}:…`"), "{again}");
@@ -255,7 +255,7 @@ fn a_register_that_is_served_is_not_moved_and_goes_on() {
     fill(&keys, 3);
     let owner = keys.serve(3).unwrap();
     owner.introduce(NodeCard { name: "north".to_owned(), process: 7, ..NodeCard::default() });
-    // It is seen before it takes anything, as a server is.
+    // Like a server, it is seen before it takes anything.
     wait(owner.meet(true)).unwrap();
     wait(owner.take(ShardId(0), Token(1))).unwrap();
     let lives = |renews: bool| {
@@ -277,7 +277,7 @@ fn a_register_that_is_served_is_not_moved_and_goes_on() {
     };
     let said = lives(true);
     assert!(said.contains("node north has") && said.contains("lives"), "{said}");
-    // It owns nothing, but it is there: it may take its shards again at any time.
+    // The node owns nothing now, but it is alive and may take its shards again at any time.
     wait(owner.release()).unwrap();
     let said = lives(false);
     assert!(said.contains("node north has") && said.contains("lives"), "{said}");
@@ -290,7 +290,7 @@ fn a_register_that_is_served_is_not_moved_and_goes_on() {
     drop(locked);
 }
 
-/// A server that had opened the store before, and slept through the move.
+/// A server that had opened the store before, and was suspended during the move.
 #[test]
 fn a_node_that_wakes_after_the_move_takes_no_shard_and_writes_nothing() {
     let Some(server) = Server::start(&[]).map(Rc::new) else { return };
@@ -317,14 +317,14 @@ fn a_node_that_wakes_after_the_move_takes_no_shard_and_writes_nothing() {
     }
 }
 
-/// Fails one call, before or after it is done; both stores of a move count together.
+/// A store of which one call fails, before or after it takes effect; both stores of a move share the count.
 struct Breaking {
     inner: Box<dyn Movable>,
     left: Arc<AtomicU64>,
     done: bool,
-    /// How long it takes to say something of the move.
+    /// How long it takes to post a notice of the move.
     says_in: Duration,
-    /// Done once the target said that it is whole, which is not answered then.
+    /// Run once the target has noted that it is whole; the answer to that call is then lost.
     behind_the_end: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -333,7 +333,7 @@ fn broken() -> StoreError {
 }
 
 impl Breaking {
-    /// The call that fails; does it still have its effect?
+    /// None while the call succeeds; otherwise whether the failing call still takes effect.
     fn breaks(&self) -> Option<bool> {
         let left = self.left.load(Ordering::SeqCst);
         self.left.store(left.saturating_sub(1), Ordering::SeqCst);
@@ -420,7 +420,7 @@ impl Movable for Breaking {
             tokio::time::sleep(says_in).await;
             let Some(behind) = behind else { return posted };
             posted.unwrap();
-            // Not on a thread that waits for this.
+            // Not on this thread, which must not block.
             std::thread::spawn(behind).join().unwrap();
             let source = Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));
             Err(StoreError::Io { context: "waiting for a replica".into(), source })
@@ -428,7 +428,7 @@ impl Movable for Breaking {
     }
 }
 
-/// Nobody owns it from then on, and a lease that is renewed then is refused.
+/// Once the source is closed nobody owns it, and a renewal of its lease is refused.
 #[test]
 fn a_move_goes_on_to_its_end_though_the_lease_of_the_source_is_not_to_be_kept_once_that_is_closed() {
     let Some(server) = Server::start(&[]).map(Rc::new) else { return };
@@ -449,7 +449,7 @@ fn a_move_goes_on_to_its_end_though_the_lease_of_the_source_is_not_to_be_kept_on
     served(&files, 3);
 }
 
-/// A replica that is waited for is late. Who waits for the register takes it as soon as it is there.
+/// The replica that is waited for is late, and another node takes the register as soon as it is there.
 #[test]
 fn a_target_that_is_taken_before_it_is_known_that_it_said_that_it_is_whole_was_moved() {
     let Some(server) = Server::start(&[]).map(Rc::new) else { return };
@@ -460,7 +460,7 @@ fn a_target_that_is_taken_before_it_is_known_that_it_said_that_it_is_whole_was_m
     let takes = move || {
         let store = RedisStore::open(waits).unwrap();
         for shard in 0..3 {
-            // The lease of the move is kept no more.
+            // The lease of the move is no longer renewed.
             while matches!(wait(store.take(ShardId(shard), Token(7))), Err(StoreError::Held { .. })) {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -478,7 +478,7 @@ fn a_target_that_is_taken_before_it_is_known_that_it_said_that_it_is_whole_was_m
     wait(source.close());
 }
 
-/// Breaks the move off at its n-th call. Tells whether it came so far.
+/// Breaks the move off at its n-th call. Returns whether it came that far.
 fn breaks_off(from: &Place, to: &Place, n: u64, done: bool) -> bool {
     let left = Arc::new(AtomicU64::new(n));
     let breaking = |inner| Breaking {
@@ -546,7 +546,7 @@ fn broken_off_at_any_call_a_move_to_files_is_served_nowhere_twice_and_can_be_mad
     broken_off_everywhere(|n| (Place::keys(&server, &format!("t{n}")), Place::files()));
 }
 
-/// Redis lost its last second after the source was closed: what is there is not what was compared.
+/// Redis lost its last second after the source was closed, so it no longer has what was compared.
 #[test]
 fn an_unfinished_target_that_lost_something_is_copied_anew() {
     let Some(server) = Server::start(&[]).map(Rc::new) else { return };
@@ -565,7 +565,7 @@ fn an_unfinished_target_that_lost_something_is_copied_anew() {
     refused(&files, 3, "was moved to");
 }
 
-/// A move knows nothing of the settings of the server, and may be refused, or only tried.
+/// A move does not know the settings of the server, and may be refused or be a trial.
 #[test]
 fn a_register_that_is_opened_to_be_moved_keeps_its_history_however_little_would_be_kept() {
     let disk = SimDisk::default();

@@ -1,5 +1,5 @@
-//! The process ends in the middle of something, the next one serves, and then the power goes: what the restart relied on
-//! must be there.
+//! The process ends in the middle of something, the next one serves, and then the power goes: whatever the restart relied on
+//! must still be there.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::disk::SimDisk;
 use super::work::*;
 use crate::seed::seed;
 
-/// Segments and snapshots are removed soon, so that directories change often.
+/// Segments and snapshots are removed soon, so directories change often.
 fn bounded(disk: &SimDisk) -> EmbeddedOptions {
     EmbeddedOptions { history_bytes: 24 << 10, ..options(disk) }
 }
@@ -22,7 +22,7 @@ fn open(disk: &SimDisk) -> Result<EmbeddedStore, StoreError> {
     EmbeddedStore::open(Path::new(DIR), SHARDS, bounded(disk))
 }
 
-/// A process that meets with `trouble`, one that serves after it, and the power that goes. Answers whether the trouble came.
+/// A process meets `trouble`, another one serves after it, and then the power goes. Returns whether the trouble happened.
 fn served_again_and_lost(rng: &mut SmallRng, context: &str, trouble: impl Fn(&SimDisk)) -> bool {
     let disk = SimDisk::default();
     trouble(&disk);
@@ -32,7 +32,7 @@ fn served_again_and_lost(rng: &mut SmallRng, context: &str, trouble: impl Fn(&Si
     }
     let came = disk.failed();
     let killed = disk.after_kill();
-    // What this one was told is checked, in a shard that the one before did not have.
+    // Check what this process is told, in a shard that the one before did not have.
     let again = open(&killed).unwrap_or_else(|error| panic!("{context}: {error}"));
     let mut head = wait(again.take(ShardId(2), Token(5))).unwrap();
     let mut offered = Vec::new();
@@ -55,7 +55,7 @@ fn served_again_and_lost(rng: &mut SmallRng, context: &str, trouble: impl Fn(&Si
     came
 }
 
-/// With a step, so that the whole takes some seconds; where it begins is drawn, so that all are met in time.
+/// Tries every n-th place, so that the test takes some seconds. The first one is drawn at random: over time all are tried.
 fn each(mut came: impl FnMut(&mut SmallRng, u64) -> bool, step: u64) -> u64 {
     let seed = seed();
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -93,7 +93,7 @@ fn names_that_a_killed_process_did_not_flush_outlive_the_power_once_the_next_one
     assert!(flushes > 10, "only {flushes} directories were flushed");
 }
 
-/// All of it, whatever of its history is left.
+/// Checks that everything is there, however much of the history is left.
 fn whole(disk: &SimDisk, run: &Run, context: &str) -> EmbeddedStore {
     let store = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     for shard in 0..2u16 {
@@ -105,7 +105,7 @@ fn whole(disk: &SimDisk, run: &Run, context: &str) -> EmbeddedStore {
     store
 }
 
-/// Lowered bounds: what a start and the next one let go, and where either is broken off.
+/// Lowered bounds let history go at a start and at the next one; each is broken off in turn.
 #[test]
 fn at_whichever_operation_letting_history_go_is_broken_off_the_register_is_whole() {
     let mut rng = SmallRng::seed_from_u64(seed());
@@ -114,7 +114,7 @@ fn at_whichever_operation_letting_history_go_is_broken_off_the_register_is_whole
     let run = run(&store, 160, 0x100);
     until("a snapshot", || store.figures().compactions > 0);
     drop(store);
-    // Three within the bounds, the one that is written, and a spare one.
+    // Three within the bounds, the one in use, and a spare one.
     let has_let_go = |disk: &SimDisk| {
         disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() <= 5
     };
@@ -173,7 +173,7 @@ fn a_snapshot_that_cannot_be_read_back_is_no_reason_not_to_start() {
     assert!(head.seq.0 as usize >= run.acknowledged[0]);
 }
 
-/// A file that was flushed is lost with the name of any directory above it.
+/// A flushed file is lost if the name of any directory above it is.
 #[test]
 fn a_register_in_directories_that_are_new_outlives_the_power_with_all_of_them() {
     let mut rng = SmallRng::seed_from_u64(seed());

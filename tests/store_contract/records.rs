@@ -1,11 +1,11 @@
-//! Records as they are in practice: a network without anything special, and what somebody holds.
+//! Records as they are in practice: a network without special settings, and a holding.
 //!
 //! The benchmarks of the core and of the store include this file too.
 
 use allod::core::state::*;
 use allod::core::types::*;
 
-/// A network of defaults.
+/// A network with default settings.
 pub fn plain_network(id: NetworkId, name: &str) -> NetworkConfig {
     NetworkConfig {
         id,
@@ -29,12 +29,12 @@ pub fn plain_network(id: NetworkId, name: &str) -> NetworkConfig {
     }
 }
 
-/// A dynamic reservation about which nothing more was said.
+/// A dynamic reservation without further details.
 pub fn plain_reservation(holder: SlotKey, generation: Generation, prefix_length: u8) -> Reservation {
     Reservation::plain(holder, generation, prefix_length, WallTime(1_795_262_400_000))
 }
 
-/// An owner as orchestrators name them: with a pod of ten characters 24 bytes, in a scope of 12.
+/// An owner as orchestrators name them: 24 bytes with a pod name of ten characters, in a scope of 12.
 pub fn usual_holder(scope: u64, pod: &str) -> SlotKey {
     SlotKey {
         scope: format!("tenant-{scope:05}").parse().expect("a scope"),

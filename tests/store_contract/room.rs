@@ -1,4 +1,5 @@
-//! A disk that has too little room, for the log, for a snapshot, for both: who has what there is, and how often it is tried.
+//! A disk with too little room for the log, for a snapshot, or for both: which of them gets the room, and how often it is
+//! retried.
 
 use std::path::Path;
 use std::task::{Context, Waker};
@@ -12,14 +13,14 @@ use super::crash::until;
 use super::disk::SimDisk;
 use super::work::*;
 
-/// So long that no test sees the end of it.
+/// Longer than any test runs.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 fn opened(options: &EmbeddedOptions) -> EmbeddedStore {
     EmbeddedStore::open(Path::new(DIR), SHARDS, options.clone()).unwrap()
 }
 
-/// Commits to the first shard, one after the other.
+/// Commits one batch after the other to the first shard.
 struct Owner<'a> {
     store: &'a EmbeddedStore,
     head: Head,
@@ -38,7 +39,7 @@ impl<'a> Owner<'a> {
         Ok(())
     }
 
-    /// The same address, granted and let go in turns, so that the state stays small; until `ended`, or refused.
+    /// Grants and releases the same address in turns, so that the state stays small, until `ended` or until refused.
     fn turn_until(&mut self, mut ended: impl FnMut() -> bool) {
         while !ended() {
             let generation = self.head.generation.0 + 1;
@@ -57,7 +58,7 @@ impl<'a> Owner<'a> {
     }
 }
 
-/// A segment that waits for its use.
+/// Is there a segment that is not in use yet?
 fn has_spare(disk: &SimDisk) -> bool {
     let blank =
         |path: &Path| path.extension().is_some_and(|end| end == "seg") && super::crash::written(disk, path) == 0;
@@ -72,7 +73,7 @@ fn a_snapshot_that_failed_is_left_alone_for_its_time_whatever_happens_to_the_log
     let mut owner = Owner::begin(&store, 1);
     owner.commit(vec![config_step(network(1))]).unwrap();
     owner.turn_until(|| store.figures().compaction_failures > 0);
-    // Each segment that is made or begun wakes whoever waits for the log.
+    // Each segment that is created or begun wakes whoever waits for the log.
     let segments = disk.begun("log");
     owner.turn_until(|| disk.begun("log") > segments + 20);
     assert_eq!(disk.begun("snap"), 1);
@@ -84,7 +85,7 @@ fn a_snapshot_that_frees_nothing_is_not_begun_while_the_log_lacks_the_room_for_i
     let store = opened(&options(&disk));
     let mut owner = Owner::begin(&store, 1);
     owner.commit(vec![config_step(network(1))]).unwrap();
-    // Before so much of the log is closed that a snapshot is due.
+    // Before enough of the log is closed for a snapshot to be due.
     until("a spare segment", || has_spare(&disk));
     disk.set_capacity(Some(disk.used() + (16 << 10)));
     owner.turn_until_full();
@@ -110,7 +111,7 @@ fn a_snapshot_that_lets_segments_go_is_written_although_the_disk_is_full() {
     }
 }
 
-/// Else each of them takes the room from the other: the log is continued, and cannot be, and is again.
+/// Otherwise the two take the room from each other: the log can be continued, cannot, and can again.
 #[test]
 fn a_snapshot_under_way_gives_way_to_the_log() {
     let disk = SimDisk::default();
@@ -125,7 +126,7 @@ fn a_snapshot_under_way_gives_way_to_the_log() {
     disk.hold_files(Some("snap"));
     owner.turn_until(|| disk.begun("snap") > 0);
     until("a spare segment", || has_spare(&disk));
-    // Enough for the snapshot, and too little for a segment.
+    // Enough for the snapshot, but too little for a segment.
     disk.set_capacity(Some(disk.used() + (1_000 << 10)));
     owner.turn_until_full();
     disk.hold_files(None);
@@ -192,7 +193,7 @@ fn a_full_disk_lets_go_what_is_beyond_the_bounds_of_history_without_a_new_snapsh
 #[test]
 fn history_frees_a_full_disk_also_while_a_snapshot_that_failed_is_left_alone() {
     let disk = SimDisk::default();
-    // Nothing goes before the disk is full.
+    // Nothing is let go before the disk is full.
     let bounded = EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(&disk) };
     let store = opened(&EmbeddedOptions { compaction_retry: NEVER, ..bounded });
     let mut owner = Owner::begin(&store, 1);
@@ -211,7 +212,7 @@ fn history_frees_a_full_disk_also_while_a_snapshot_that_failed_is_left_alone() {
     assert_eq!((store.figures().compactions, store.figures().compaction_failures), (snapshots, 1));
 }
 
-/// A register that has history, and how a start opens it that lets most of that go.
+/// Makes a register with history; returns the bounds with which a start lets most of it go.
 fn with_other_bounds(disk: &SimDisk) -> EmbeddedOptions {
     let store = opened(&options(disk));
     let mut owner = Owner::begin(&store, 1);
@@ -220,14 +221,14 @@ fn with_other_bounds(disk: &SimDisk) -> EmbeddedOptions {
     EmbeddedOptions { history_bytes: 8 << 10, history_grace: NEVER, ..options(disk) }
 }
 
-/// One without its file of settings, say: it is stopped, and started as it should be.
+/// A server that was started without its file of settings, say, is stopped and started as it should be.
 #[test]
 fn a_start_with_other_bounds_lets_nothing_go_at_first_but_on_a_full_disk() {
     let disk = SimDisk::default();
     let mistaken = with_other_bounds(&disk);
     let store = opened(&mistaken);
     let mut owner = Owner::begin(&store, 2);
-    // By then it has looked what there is to do at a start, and a snapshot may have history go.
+    // By then the store has done what a start does first, and a snapshot may let history go.
     owner.turn_until(|| store.figures().compactions > 1);
     assert!(is_there(&disk, 1));
     drop(store);
@@ -277,13 +278,13 @@ fn what_is_damaged_in_a_segment_is_told_until_that_is_let_go() {
     assert_eq!(store.damage(), None, "the next start misses nothing");
 }
 
-/// The state that it has is in the memory of whoever serves it, and nowhere else.
+/// Then its state is only in the memory of the process that serves it.
 #[test]
 fn a_snapshot_that_the_disk_gives_back_no_more_is_told_when_the_next_one_is_made_of_it() {
     let disk = SimDisk::default();
     let store = opened(&options(&disk));
     let mut owner = Owner::begin(&store, 1);
-    // It stays, so that each snapshot has something of it.
+    // It stays, so each snapshot reads something from the one before.
     owner.commit(vec![config_step(network(1))]).unwrap();
     owner.turn_until(|| store.figures().compactions > 0);
     let segments = disk.begun("log");
@@ -297,12 +298,12 @@ fn a_snapshot_that_the_disk_gives_back_no_more_is_told_when_the_next_one_is_made
     });
     let damage = store.damage().expect("it is known by then");
     assert!(damage.contains("/snap/") && damage.ends_with("cannot be read (Input/output error)"), "{damage}");
-    // Of what could be read after all the next one is made, and the file that was meant goes.
+    // The next snapshot is made from what could be read again after all, and the damaged file goes.
     disk.is_sound_again();
     owner.turn_until(|| store.damage().is_none());
 }
 
-/// Reads would end with the process else, and nothing can be let go to make it start.
+/// Otherwise reads would end with the process, and nothing could be let go to make it start again.
 #[test]
 fn a_register_on_a_full_disk_whose_reserve_is_used_up_is_started_and_read() {
     let disk = SimDisk::default();
@@ -313,12 +314,12 @@ fn a_register_on_a_full_disk_whose_reserve_is_used_up_is_started_and_read() {
     assert_eq!(store.room(), None, "it has no bound while there is room");
     disk.set_capacity(Some(disk.used()));
     owner.turn_until_full();
-    // Whoever lets go asks first.
+    // Releases ask for room before they are made.
     let mut before = u64::MAX;
     while let Some(room) = store.room().filter(|room| *room > size::BESIDE_ACTS) {
         assert!(room < before, "{room} is left of {before}");
         before = room;
-        // What is held already.
+        // Renews what is held already.
         owner.commit(vec![grant(9, 5, Some(5))]).unwrap();
     }
     let head = owner.head;
@@ -334,7 +335,7 @@ fn a_register_on_a_full_disk_whose_reserve_is_used_up_is_started_and_read() {
     }
 }
 
-/// More of the segment in use is left than a group usually takes, and less than this one does.
+/// The segment in use has more room than a group usually takes, but less than this one needs.
 #[test]
 fn an_act_that_only_a_fresh_segment_has_room_for_waits_until_that_is_made() {
     const ROWS: u32 = 160_000;
@@ -345,7 +346,7 @@ fn an_act_that_only_a_fresh_segment_has_room_for_waits_until_that_is_made() {
     codec::encode_batch(&batch(&Head::default(), 0, first.clone()), codec::Format::NEWEST, &mut encoded).unwrap();
     let bytes = encoded.len() as u64;
     assert!(bytes > 8 << 20, "{bytes}");
-    // One act, and more than what is waited for at any rate; two do not fit.
+    // One act, plus more than is waited for anyway; two do not fit.
     let segment_bytes = bytes + (8 << 20) + (64 << 10);
     assert!(2 * bytes > segment_bytes, "{bytes}");
     let large = EmbeddedOptions { segment_bytes, piece_bytes: 4 << 20, snapshot_log_bytes: 1 << 30, ..options(&disk) };
@@ -379,10 +380,10 @@ fn an_act_that_no_segment_has_room_for_is_refused_for_that() {
     owner.commit(vec![config_step(network(1))]).unwrap();
 }
 
-/// A process may have some thousand files open, and history may be more segments than that.
+/// A process may have some thousand files open, and history may consist of more segments than that.
 #[test]
 fn history_has_no_files_open_whatever_its_length() {
-    /// Marks, the snapshot and the next one, segments behind it, a spare one, and what is open for a moment.
+    /// Marks, the snapshot and the next one, segments after it, a spare one, and what is open for a moment.
     const OPEN_MAX: usize = 14;
     let disk = SimDisk::default();
     let store = opened(&options(&disk));
@@ -401,7 +402,7 @@ fn history_has_no_files_open_whatever_its_length() {
     assert!(most < OPEN_MAX, "{most} files were open");
 }
 
-/// What is asked of history meanwhile begins with what is kept then.
+/// A read of history that runs meanwhile begins with what is kept by then.
 #[test]
 fn history_that_is_let_go_while_it_is_read_has_no_gap() {
     let disk = SimDisk::default();
@@ -420,4 +421,31 @@ fn history_that_is_let_go_while_it_is_read_has_no_gap() {
     });
     assert!(history.len() > 1 && history[0].seq > Seq(1));
     assert!(history.windows(2).all(|pair| pair[0].seq.0 + 1 == pair[1].seq.0), "there is a gap");
+}
+
+/// *A commit is in doubt while somebody walks through a year of history on a slow disk. The network has to be loaded again
+/// for it, and whoever asks that network is refused after two seconds. And clients begin such walks and hang up.*
+#[test]
+fn what_an_owner_loads_does_not_wait_for_history_that_is_read_and_nothing_is_read_for_nobody() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.turn_until(|| store.figures().compactions > 1);
+    let history = || store.history(ShardId(0), Seq(0), usize::MAX);
+    let before = disk.segments_opened();
+    let batches = wait(history()).unwrap().len();
+    let each = disk.segments_opened() - before;
+    assert!(each > 0, "there is history that a snapshot covers");
+    disk.hold_segments(true);
+    let reading = history();
+    until("a segment that is to be read", || disk.segments_waiting() > 0);
+    drop([history(), history(), history()]);
+    let last = history();
+    assert_eq!(wait(store.load(ShardId(0), Token(1))).unwrap().head.seq.0, batches as u64);
+    disk.hold_segments(false);
+    assert_eq!(wait(reading).unwrap().len(), batches);
+    assert_eq!(wait(last).unwrap().len(), batches);
+    // A snapshot under way may cover some more segments by now.
+    assert!(disk.segments_opened() - before < 5 * each, "what nobody waits for was read");
 }

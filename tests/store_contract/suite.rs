@@ -1,4 +1,4 @@
-//! The contract. A store that is not in the list at the end does not exist.
+//! The contract. A store counts as one only if it is in the list at the end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use super::work::*;
 
 pub trait Subject {
     type Kept: Store;
-    /// None where what it needs is missing on this machine, which the test has told.
+    /// None if something it needs is missing on this machine, which was printed.
     fn open(&self) -> Option<Arc<Self::Kept>>;
-    /// With so many bytes of history.
+    /// Keeps so many bytes of history.
     fn open_keeping(&self, bytes: u64) -> Option<Arc<Self::Kept>>;
 }
 
@@ -45,7 +45,7 @@ impl Subject for Embedded {
     }
 }
 
-/// A server for each test, as every test begins with an empty register.
+/// A server for each test, since every test begins with an empty register.
 pub struct Redis(Option<Server>);
 impl Subject for Redis {
     type Kept = RedisStore;
@@ -58,7 +58,7 @@ impl Subject for Redis {
     }
 }
 
-/// Redis as a cluster of one server: what a script may do there.
+/// Redis as a cluster of one server, which restricts what scripts may do.
 pub struct RedisSlots(Option<RedisCluster>);
 impl Subject for RedisSlots {
     type Kept = RedisStore;
@@ -118,7 +118,7 @@ fn what_is_read_beside_the_owner_is_what_it_would_load(subject: &impl Subject) {
     assert!(wait(store.beside(ShardId(SHARDS))).is_err());
 }
 
-/// Written, rewritten and taken away, beside networks and together with them.
+/// The record is written, rewritten and removed, alone and together with networks.
 fn the_record_of_a_deployment_is_kept_as_what_networks_have(subject: &impl Subject) {
     let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
@@ -144,7 +144,7 @@ fn a_take_over_fences_the_owner_before(subject: &impl Subject) {
     let late = batch(&old, 0, vec![config_step(network(1))]);
     let refused = wait(store.commit([late.clone()].into()));
     assert!(matches!(refused, Err(CommitError::Fenced { current, .. }) if current == new.epoch), "{refused:?}");
-    // The right epoch with the wrong token is fenced as well: the epoch only orders.
+    // The right epoch with the wrong token is fenced as well: the epoch only gives an order.
     let forged = Batch { epoch: new.epoch, ..late };
     assert!(matches!(wait(store.commit([forged].into())), Err(CommitError::Fenced { .. })));
     assert!(matches!(wait(store.load(ShardId(0), token(1))), Err(StoreError::Fenced { .. })));
@@ -165,7 +165,7 @@ fn a_batch_sent_again_is_applied_once(subject: &impl Subject) {
     follow(&mut head, &first, &committed[0]);
     let second = batch(&head, 0, vec![grant(7, 5, None)]);
     let after = wait(store.commit([second.clone()].into())).unwrap();
-    // Again, the older one too: both were applied, and are only once.
+    // Both are sent again, the older one too: they were applied, and are not applied twice.
     assert_eq!(wait(store.commit([first.clone()].into())).unwrap(), committed);
     assert_eq!(wait(store.commit([second.clone()].into())).unwrap(), after);
     assert_eq!(wait(store.history(ShardId(0), Seq(0), 10)).unwrap(), [first, second]);
@@ -214,7 +214,7 @@ fn the_digest_chains_the_line(subject: &impl Subject) {
 fn calls_take_effect_in_their_order(subject: &impl Subject) {
     let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();
-    // None of them is waited for before the next is given.
+    // Each batch is given before the previous one is answered.
     let mut answers = Vec::new();
     let mut offered = Vec::new();
     for n in 0..50 {
@@ -269,7 +269,7 @@ fn time_and_generations_never_go_back(subject: &impl Subject) {
     for batch in back {
         assert!(wait(store.commit([batch].into())).is_err());
     }
-    // Acts without steps, and no acts at all, are batches like others.
+    // Batches without acts, or with acts without steps, are batches like others.
     wait(store.commit([next].into())).unwrap();
 }
 
@@ -337,7 +337,7 @@ fn history_ends_with_retention_and_never_in_the_middle(subject: &impl Subject) {
     let Some(store) = subject.open_keeping(20_000) else { return };
     let run = run(&*store, 600, 0x100);
     let last = run.offered[0].len() as u64;
-    // What is removed is removed some time after it may be.
+    // Files are removed some time after they may be.
     for _ in 0..200 {
         let read = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
         let first = read.first().expect("the last ones are kept").seq.0;
@@ -370,7 +370,7 @@ fn a_shard_that_is_none_is_refused(subject: &impl Subject) {
     assert!(wait(store.history(ShardId(SHARDS), Seq(0), 1)).is_err());
 }
 
-/// A store that compares before it writes refuses; the others refuse to load. None lets it pass.
+/// A store that compares before it writes refuses the batch; the others refuse to load it. None may let it pass.
 fn an_expectation_that_fails_is_never_passed_on(subject: &impl Subject) {
     let Some(store) = subject.open() else { return };
     let mut head = wait(store.take(ShardId(0), token(1))).unwrap();

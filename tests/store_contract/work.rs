@@ -25,11 +25,11 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.expect("no answer in 60 s") })
 }
 
-/// Small files, so that a short test rotates, merges and forgets.
+/// Small files, so that even a short test rotates, merges and removes them.
 pub fn options(disk: &SimDisk) -> EmbeddedOptions {
     EmbeddedOptions {
         segment_bytes: 8 << 10,
-        // A disk that fails does so between the pieces of a segment, too.
+        // So that a disk also fails between the pieces of a segment.
         piece_bytes: 3 << 10,
         snapshot_log_bytes: 16 << 10,
         pass_bytes: 4 << 10,
@@ -105,7 +105,7 @@ pub fn follow(head: &mut Head, batch: &Batch, committed: &Committed) {
     head.digest = committed.digest;
 }
 
-/// The state that batches lead to.
+/// The state to which batches lead.
 pub type Model = BTreeMap<(NetworkId, Key), State>;
 
 pub fn model(batches: &[Batch]) -> Model {
@@ -140,7 +140,7 @@ pub fn model_of(image: &ShardImage) -> Model {
     model
 }
 
-/// The record of a deployment as batch `n` leaves it: written, rewritten, and gone with every fourth.
+/// The record of a deployment after batch `n`: written, rewritten, and removed by every fourth batch.
 pub fn record_act(n: u64, shard: u16, before: &[Batch]) -> Act {
     let id = network(0x900 + u128::from(shard));
     let now = model(before);
@@ -159,7 +159,7 @@ pub fn record_act(n: u64, shard: u16, before: &[Batch]) -> Act {
     Act { network: id, wall: WallTime(n), by: "token:test".into(), reason: None, transaction: None, steps }
 }
 
-/// Steps of batch `n` of a shard: four rows, granted and let go in turns, so that states and absences both occur.
+/// Steps of batch `n` of a shard: four rows, granted and released in turns, so that both states and absences occur.
 pub fn rows(n: u64, shard: u16, before: &[Batch]) -> Vec<Step> {
     if n == 0 {
         return vec![config_step(network(u128::from(shard) + 1))];
@@ -178,8 +178,8 @@ pub fn rows(n: u64, shard: u16, before: &[Batch]) -> Vec<Step> {
         .collect()
 }
 
-/// Commits `rounds` batches on shard 0, every third one together with shard 1. Tells what was offered, what was
-/// acknowledged, and how it ended.
+/// What [`run`] offered, and what was acknowledged of it. It commits batches to shard 0, every third one together with one
+/// to shard 1.
 pub struct Run {
     pub offered: [Vec<Batch>; 2],
     pub acknowledged: [usize; 2],
@@ -224,7 +224,8 @@ pub fn run(store: &dyn Store, rounds: u64, tokens: u128) -> Run {
     run
 }
 
-/// Everything acknowledged is there, nothing that was not offered, nothing half; and the state is what the batches say.
+/// Checks that everything acknowledged is there, nothing that was not offered, and nothing by half; and that the state
+/// follows from the batches.
 pub fn check(store: &dyn Store, run: &Run, tokens: u128, context: &str) {
     let mut kept = [0; 2];
     for shard in 0..2u16 {

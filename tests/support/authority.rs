@@ -1,21 +1,21 @@
-//! Who signs certificates in tests, and what it signs: for a Redis over TLS, and for whoever connects to it.
+//! A certificate authority for tests: it signs the certificates of a Redis over TLS and of the clients that connect to it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
-/// A certificate and its key, in files (PEM).
+/// A certificate and its key, in PEM files.
 pub struct Signed {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Signs. Its files are in a directory of the test's.
+/// A certificate authority. It writes its files into a directory of the test.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     directory: PathBuf,
-    /// Its own.
+    /// The authority's own certificate.
     pub own: Signed,
 }
 
@@ -30,17 +30,17 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), directory: directory.to_owned(), own }
     }
 
-    /// Signs for these hosts, in files of this name.
+    /// Signs a certificate for these hosts, in files of this name.
     pub fn signs(&self, name: &str, hosts: &[&str]) -> Signed {
         self.signs_until(name, hosts, 2_100)
     }
 
-    /// The same, until that year.
+    /// Like [`Authority::signs`], but the certificate ends with the beginning of this year.
     pub fn signs_until(&self, name: &str, hosts: &[&str], year: i32) -> Signed {
         self.signs_to(name, hosts, (year, 1, 1))
     }
 
-    /// The same, until the day that comes after so many.
+    /// Like [`Authority::signs`], but the certificate ends on the day that is this many days from today.
     #[allow(dead_code, reason = "only some of those who share this file wait for an end")]
     pub fn signs_for_days(&self, name: &str, hosts: &[&str], days: i64) -> Signed {
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
@@ -48,7 +48,7 @@ impl Authority {
         self.signs_to(name, hosts, (end.year().into(), end.month().unsigned_abs(), end.day().unsigned_abs()))
     }
 
-    /// The same, for so long from now.
+    /// Like [`Authority::signs`], but the certificate is valid for this long from now.
     #[allow(dead_code, reason = "only some of those who share this file wait for an end")]
     pub fn signs_for(&self, name: &str, hosts: &[&str], time: Duration) -> Signed {
         let end = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + time;
@@ -69,8 +69,8 @@ impl Authority {
         written(&self.directory, name, &certificate.pem(), &key)
     }
 
-    /// The settings of a Redis that shows this, and of its replicas; of its clients it wants a certificate of this authority, or
-    /// not (`yes`, `no`).
+    /// The settings of a Redis, and of its replicas, that shows the certificate `shown`. `auth_clients` (`yes` or `no`) says
+    /// whether clients must show a certificate of this authority.
     #[allow(dead_code, reason = "only some of those who share this file start a Redis")]
     pub fn settings(&self, shown: &Signed, auth_clients: &str) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();

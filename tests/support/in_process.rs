@@ -1,5 +1,5 @@
-//! A node in the process of a test, in the time of its runtime: its clocks, its server without sockets, what a connection does, and
-//! what a client is told.
+//! A node that runs in the process of a test, in the time of the test's runtime: its clocks, its server without sockets,
+//! what a connection does, and what a client is told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -24,17 +24,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What came back to a client.
+/// What a client got back for a request.
 pub enum Answer {
     Result(Value),
-    /// Of which kind, and the error.
+    /// The kind of the error, and the error.
     Refused(String, Value),
-    /// Nobody knows what became of it.
+    /// Nobody knows whether the request took effect.
     Lost,
 }
 
 impl Answer {
-    /// By what a node wrote. A bug of it is a problem.
+    /// Reads the answer that a node wrote. An `internal` error is a bug of the node, and is reported as a problem.
     pub fn of(written: &mut Value, problem: impl FnOnce(String)) -> Self {
         let Some(error) = written.get_mut("error").map(Value::take) else {
             return Self::Result(written["result"].take());
@@ -62,7 +62,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// Of a process that starts now, at this time of the world.
+    /// The clocks of a process that starts now, at this time of the simulated world.
     pub fn new(now_ms: u64, (drift_ppm, jump_ms): (i64, i64), seed: u64) -> Self {
         Self {
             base: Instant::now(),
@@ -97,7 +97,7 @@ impl Clock for SimClock {
     }
 }
 
-/// The server of a node, whose actors run where the reactor has them run.
+/// The server of a node. Its actors run where the reactor runs them.
 pub fn server(
     name: &str,
     store: &Arc<dyn Store>,
@@ -138,7 +138,7 @@ pub fn server(
     })
 }
 
-/// What `server::connection` does, without its socket.
+/// Does what `server::connection` does, without its socket.
 pub async fn serve(server: Arc<Server>, mut requests: mpsc::UnboundedReceiver<Vec<u8>>, tell: impl Fn(Vec<u8>)) {
     let _under_way = server.tasks.token();
     let (stop, mut roles) = (server.stop.clone(), server.seat.changes());

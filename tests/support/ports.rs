@@ -1,12 +1,12 @@
-//! Ports for programs that must be told one.
+//! Free ports for programs that must be told which port to use.
 
 use std::net::TcpListener;
 
-/// Where nothing is known of the system's own.
+/// The first port that the system gives out by itself, where the system does not say.
 const FIRST_OF_THE_SYSTEM: u16 = 32_768;
 
-/// A port that nobody has now. It is from below those that the system gives to whoever asks for any and to each connection that
-/// goes out: one of these would be somebody else's before the program that is told it has begun, or has begun again.
+/// A port that nobody uses now. It is below the range from which the system takes ports for port 0 and for outgoing
+/// connections. A port of that range could be taken before the program that is told the port starts, or starts again.
 pub fn free_port() -> u16 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(FIRST_OF_THE_SYSTEM);

@@ -1,13 +1,13 @@
-//! Tells of what cannot be tested on this machine: a test that ends early has not passed.
+//! Reports what cannot be tested on this machine: a test that ends early has not passed.
 
 use std::io::Write;
 
-/// This test ends here: tells the reader, and `tests/run`, which lists it.
+/// Says that this test ends here: to the reader, and to `tests/run`, which lists skipped tests.
 pub fn skip(why: &str) {
     skip_of("", why);
 }
 
-/// This test ends here, and is listed apart, as `kind` at the beginning of its line says.
+/// Like [`skip`], but `kind` at the beginning of the line makes `tests/run` list the test apart.
 pub fn skip_of(kind: &str, why: &str) {
     let line = format!("{kind}{}: {why}", std::thread::current().name().unwrap_or("a test"));
     eprintln!("skipped: {line}");

@@ -1,21 +1,27 @@
-//! Addresses and ranges as numbers of 128 bits, IPv4 at `::ffff:0:0/96`, where no IPv6 address of a register lies.
+//! Addresses and ranges as 128-bit numbers. IPv4 addresses are mapped to `::ffff:0:0/96`, where a register has no IPv6
+//! addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::scan;
 
-/// Where IPv4 begins.
+/// Where the numbers of IPv4 addresses begin.
 const V4: u128 = 0xffff_0000_0000;
 
-/// The number of an address.
+/// The number of an IPv4 address.
+pub fn of_v4(bits: u32) -> u128 {
+    V4 | u128::from(bits)
+}
+
+/// The number of an address in text.
 pub fn number(text: &[u8]) -> Option<u128> {
     if let Some(bits) = scan::ipv4(text) {
-        return Some(V4 | u128::from(bits));
+        return Some(of_v4(bits));
     }
     std::str::from_utf8(text).ok()?.parse::<Ipv6Addr>().ok().map(u128::from)
 }
 
-/// Is it an IPv4 address?
+/// Is it the number of an IPv4 address?
 pub fn is_v4(number: u128) -> bool {
     number >> 32 == V4 >> 32
 }
@@ -25,14 +31,14 @@ pub fn name(number: u128) -> IpAddr {
     if is_v4(number) { Ipv4Addr::from(number as u32).into() } else { Ipv6Addr::from(number).into() }
 }
 
-/// First and last of an aligned block.
+/// First and last address of an aligned block.
 pub fn block(first: u128, prefix_length: u8) -> Option<(u128, u128)> {
     let bits = (if is_v4(first) { 32u32 } else { 128 }).checked_sub(u32::from(prefix_length))?;
     let mask = 1u128.checked_shl(bits).map_or(u128::MAX, |size| size - 1);
     (first & mask == 0).then_some((first, first | mask))
 }
 
-/// First and last of an address, `first-last`, or a CIDR.
+/// First and last address of a range, written as an address, `first-last`, or a CIDR.
 pub fn range(text: &str) -> Option<(u128, u128)> {
     if let Some((first, last)) = text.split_once('-') {
         return Some((number(first.as_bytes())?, number(last.as_bytes())?));

@@ -1,7 +1,8 @@
-//! What was let go and cools: spans that do not overlap, each with whose it was and when its release was sent.
+//! Addresses that were released and cool down: non-overlapping spans, each with its last owner and the time at which its
+//! release was sent.
 //!
-//! What is granted need not be what was let go: a block may lie around an address that cools, or inside a block that does.
-//! So each part is found by where it lies, and what of it is not granted goes on cooling.
+//! A grant need not match a released span: a block may contain an address that cools, or lie inside a block that cools. So
+//! each part is found by its position, and the part that is not granted goes on cooling.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,24 +10,24 @@ use std::time::Duration;
 use super::ground::Span;
 use crate::names::Who;
 
-/// Whose it was, and when that was sent.
+/// The last owner, and when the release was sent.
 type Past = (Who, Duration);
 
-/// What cools in one network.
+/// The cooling spans of one network.
 #[derive(Debug, Default)]
 pub struct Cooling {
-    /// By its first address: the last.
+    /// The last address and the past of each span, by its first address.
     spans: BTreeMap<u128, (u128, Past)>,
 }
 
 impl Cooling {
-    /// This is let go.
+    /// The span is released and starts to cool.
     pub fn begin(&mut self, span: Span, who: Who, at: Duration) {
         self.end(span);
         self.spans.insert(span.0, (span.1, (who, at)));
     }
 
-    /// This cools no more: whose its parts were, and since when, the highest first.
+    /// The span cools no more. Returns the past of its parts, the highest first.
     pub fn end(&mut self, (first, last): Span) -> Vec<Past> {
         let mut ended = Vec::new();
         while let Some((&from, &(to, past))) = self.spans.range(..=last).next_back().filter(|(_, (to, _))| *to >= first)

@@ -1,39 +1,39 @@
-//! What a server was found to do wrong, by the rule that it broke.
+//! The faults of a server, by the rule that it broke.
 
 use std::collections::BTreeMap;
 
-/// Examples that are kept in words; a server that is wrong a million times is not told a million times.
-const EXAMPLES_MAX: usize = 20;
+/// The number of examples that are kept in words for each rule: a million faults do not need a million examples.
+const EXAMPLES_MAX: usize = 10;
 
-/// What a server has to do. Each has a test that a server which does otherwise is caught.
+/// The rules for a server. For each rule, a test shows that a server which breaks it is caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// No address is held by two owners at one time, and no block overlaps what is held.
+    /// No address is held by two owners at the same time, and no block overlaps a held address.
     NoAddressTwice,
     /// The same owner and slot is given the same address again.
     SameSlotSameAddress,
-    /// What was released goes to nobody else before the network's cooldown is over.
+    /// A released address goes to no other owner before the network's cooldown is over.
     Cooldown,
-    /// Only addresses of the network's pools are given, and none that is a gateway, reserved, or an edge of its subnet.
+    /// Only addresses of the network's pools are granted, and never a gateway, a reserved address, or an edge of a subnet.
     InsidePools,
-    /// What was claimed is what is granted; a block has the size that was asked for.
+    /// A claim grants the claimed address; a block has the requested size.
     AsAsked,
-    /// A release lets go what its owner held, all of it and nothing else.
+    /// A release frees everything that its owner held, and nothing else.
     ReleasesWhatWasHeld,
-    /// Of one network, a later grant has a higher generation.
+    /// Within one network, a later grant has a higher generation.
     GenerationsRise,
-    /// What is asked rightly is not refused as wrong, and the server has no internal error.
+    /// A valid request is not refused as invalid, and the server has no internal error.
     RefusesNothingRight,
-    /// Each request is answered once, and readably.
+    /// Each request is answered once, and the answer can be read.
     AnswersOnce,
-    /// The server's listing has what the answers said, with the same owners.
+    /// The server's listing matches its answers, with the same owners.
     ListingAgrees,
-    /// The server counts as many held addresses as the answers said.
+    /// The server counts as many held addresses as its answers granted.
     CountAgrees,
 }
 
 impl Rule {
-    /// As the report names it; stable.
+    /// The name in reports; stable.
     pub fn name(self) -> &'static str {
         match self {
             Rule::NoAddressTwice => "no_address_twice",
@@ -51,48 +51,71 @@ impl Rule {
     }
 }
 
-/// All that was found.
+/// The faults under one rule.
 #[derive(Debug, Default)]
-pub struct Faults {
-    counts: BTreeMap<Rule, u64>,
-    examples: Vec<(Rule, String)>,
+struct Broken {
+    count: u64,
+    examples: Vec<String>,
 }
 
+/// All faults.
+#[derive(Debug, Default)]
+pub struct Faults(BTreeMap<Rule, Broken>);
+
 impl Faults {
-    /// Notes one; the words are made only while examples are still kept.
+    /// Adds a fault; the words are made only while examples are still kept.
     pub fn add(&mut self, rule: Rule, example: impl FnOnce() -> String) {
-        *self.counts.entry(rule).or_default() += 1;
-        if self.examples.len() < EXAMPLES_MAX {
-            self.examples.push((rule, example()));
+        let broken = self.0.entry(rule).or_default();
+        broken.count += 1;
+        if broken.examples.len() < EXAMPLES_MAX {
+            broken.examples.push(example());
         }
     }
 
-    /// Adds what was found elsewhere.
+    /// Adds the faults of another list.
     pub fn append(&mut self, other: Self) {
-        for (rule, count) in other.counts {
-            *self.counts.entry(rule).or_default() += count;
+        for (rule, more) in other.0 {
+            let broken = self.0.entry(rule).or_default();
+            broken.count += more.count;
+            let room = EXAMPLES_MAX.saturating_sub(broken.examples.len());
+            broken.examples.extend(more.examples.into_iter().take(room));
         }
-        let room = EXAMPLES_MAX.saturating_sub(self.examples.len());
-        self.examples.extend(other.examples.into_iter().take(room));
     }
 
     /// How often a rule was broken.
     pub fn count(&self, rule: Rule) -> u64 {
-        self.counts.get(&rule).copied().unwrap_or(0)
+        self.0.get(&rule).map_or(0, |broken| broken.count)
     }
 
     /// All counts, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
-        self.counts.iter().map(|(rule, count)| (rule.name().to_owned(), *count)).collect()
+        self.0.iter().map(|(rule, broken)| (rule.name().to_owned(), broken.count)).collect()
     }
 
     /// How often any rule was broken.
     pub fn total(&self) -> u64 {
-        self.counts.values().sum()
+        self.0.values().map(|broken| broken.count).sum()
     }
 
-    /// Some of them, in words.
+    /// The examples of each rule.
     pub fn examples(&self) -> impl Iterator<Item = (Rule, &str)> {
-        self.examples.iter().map(|(rule, text)| (*rule, text.as_str()))
+        self.0.iter().flat_map(|(rule, broken)| broken.examples.iter().map(|text| (*rule, text.as_str())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_is_broken_often_leaves_another_its_examples() {
+        let mut faults = Faults::default();
+        (0..1_000).for_each(|at| faults.add(Rule::ListingAgrees, || format!("{at}")));
+        let mut others = Faults::default();
+        others.add(Rule::NoAddressTwice, || "twice".to_owned());
+        faults.append(others);
+        assert_eq!((faults.total(), faults.count(Rule::ListingAgrees)), (1_001, 1_000));
+        assert_eq!(faults.examples().filter(|(rule, _)| *rule == Rule::ListingAgrees).count(), EXAMPLES_MAX);
+        assert!(faults.examples().any(|(rule, text)| rule == Rule::NoAddressTwice && text == "twice"));
     }
 }

@@ -1,4 +1,4 @@
-//! A grant, as an answer says it; and whether what it says is what was asked for, whoever holds what.
+//! A grant as an answer describes it, and whether that description fits the request, regardless of who holds what.
 
 use super::{Rule, Span, address};
 use crate::names::Who;
@@ -8,45 +8,45 @@ use crate::names::Who;
 pub struct Grant<'a> {
     pub network: usize,
     pub who: Who,
-    /// The address, or the first of a block, as it was written; empty where the answer has none.
+    /// The address, or the first address of a block, as written in the answer; empty if the answer has none.
     pub address: &'a [u8],
-    /// Of the block that was asked for.
+    /// The prefix length of the requested block.
     pub prefix_length: Option<u8>,
-    /// What the answer says of its size.
+    /// The prefix length in the answer.
     pub said_length: Option<u8>,
-    /// Whose it is and in which network, where the answer says so: short ones do not.
+    /// The owner and the network in the answer; short answers omit them.
     pub said_owner: Option<&'a [u8]>,
     pub said_network: Option<&'a [u8]>,
     pub created: bool,
     pub generation: Option<u64>,
-    /// Its generation is above those that the lane was given before. Grants of one apply are in no order.
+    /// The generation must be above the lane's earlier ones. The grants of one apply are in no order.
     pub ordered: bool,
-    /// Out of a pool, not by a claim.
+    /// From a pool, not by a claim.
     pub automatic: bool,
 }
 
-/// What was found: a rule, and in words how it was broken.
+/// A finding: the rule, and how it was broken, in words.
 pub type Found = (Rule, String);
 
 impl Grant<'_> {
-    /// What it grants, of the size that was asked for.
+    /// The granted span, of the requested size.
     ///
     /// # Errors
-    /// There is no address, or none where such a block can begin.
+    /// The answer has no address, or a block of this size cannot begin at it.
     pub fn span(&self) -> Result<Span, Found> {
         let said = String::from_utf8_lossy(self.address);
         if self.address.is_empty() {
             return Err((Rule::AnswersOnce, format!("the grant of {} has no address", self.who.name())));
         }
         let Some(first) = address::number(self.address) else {
-            return Err((Rule::AsAsked, format!("`{said}`, granted to {}, is no address", self.who.name())));
+            return Err((Rule::AsAsked, format!("`{said}`, granted to {}, is not an address", self.who.name())));
         };
         let Some(length) = self.prefix_length else { return Ok((first, first)) };
         let unaligned = || (Rule::AsAsked, format!("no /{length} begins at {said}, granted to {}", self.who.name()));
         address::block(first, length).ok_or_else(unaligned)
     }
 
-    /// What it says otherwise than it was asked: its size, its owner, its network.
+    /// Where the answer differs from the request: size, owner, network.
     pub fn differences(&self, span: Span, network: &str) -> Vec<Found> {
         let mut found = Vec::new();
         let mut differs = |what: String| {

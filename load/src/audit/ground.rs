@@ -1,13 +1,13 @@
-//! What a network may hand out, as its configuration says it: pools, and what in them never goes to anybody.
+//! What a network may hand out according to its configuration: its pools, except the addresses that are never handed out.
 
 use serde_json::Value;
 
 use super::address;
 
-/// First and last of a range, as numbers of [`address::number`].
+/// First and last address of a range, as numbers of [`address::number`].
 pub type Span = (u128, u128);
 
-/// The ground of one network.
+/// The pools and exclusions of one network.
 #[derive(Debug, Default, Clone)]
 pub struct Ground {
     subnets: Vec<Span>,
@@ -36,7 +36,7 @@ impl Ground {
         ground
     }
 
-    /// Why nobody may be given this, or none; `automatic`: by a pool, not by a claim.
+    /// Why this span must not be granted, if so. `automatic`: it came from a pool, not by a claim.
     pub fn forbids(&self, (first, last): Span, automatic: bool) -> Option<&'static str> {
         let inside = |spans: &[Span]| spans.iter().any(|&(from, to)| from <= first && last <= to);
         if !inside(&self.subnets) {
@@ -46,13 +46,13 @@ impl Ground {
             return Some("lies in no dynamic pool");
         }
         let behind = self.never.partition_point(|&(from, _)| from <= last);
-        // Reserved ranges may overlap each other, so the nearest alone does not tell; there are few.
+        // Reserved ranges may overlap each other, so checking the nearest one is not enough; there are few.
         let never = self.never[..behind].iter().any(|&(_, to)| to >= first);
         never.then_some("is a gateway, reserved, or the first or last of its subnet")
     }
 }
 
-/// The addresses of a subnet that its protocol keeps for itself.
+/// The addresses of a subnet that its protocol reserves.
 fn edges((first, last): Span) -> Vec<Span> {
     let v4 = address::is_v4(first);
     match last - first {

@@ -1,6 +1,7 @@
-//! At the end: what the server lists and counts, beside what its answers said.
+//! At the end of a run, compares the server's listing and counts with its answers.
 
 use std::io;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -11,10 +12,12 @@ use crate::names::Who;
 /// Reservations of one page of the listing.
 const PAGE: u64 = 10_000;
 
-/// One reservation of a listing.
+/// One reservation of the listing.
 struct Listed {
     span: Option<super::Span>,
     owner: Option<Who>,
+    /// What is left of its lease, if it has one.
+    lease_seconds: Option<u64>,
     text: String,
 }
 
@@ -25,15 +28,19 @@ impl Auditor {
     /// As of [`Control::call`].
     pub fn read_before(&mut self, control: &mut Control, network: usize) -> io::Result<()> {
         let name = self.networks[network].name.clone();
+        let now = Instant::now();
         pages(control, &name, |listed| {
             if let Some(span) = listed.span {
                 self.held_before(network, span, &listed.text);
             }
+            if let Some((span, seconds)) = listed.span.zip(listed.lease_seconds) {
+                self.leases.note(network, span, now, seconds);
+            }
         })
     }
 
-    /// Compares everything that the server lists with what is held; each difference is a fault. How many reservations it
-    /// lists, and how many of them are of before the run.
+    /// Compares the server's listing with what its answers granted; each difference is a fault. Returns how many
+    /// reservations are listed, and how many of these were there before the run.
     ///
     /// # Errors
     /// As of [`Control::call`].
@@ -41,16 +48,20 @@ impl Auditor {
         let (mut count, mut before) = (0, 0);
         for number in 0..self.networks.len() {
             let name = self.networks[number].name.clone();
-            // In the order of addresses what overlaps is beside each other.
+            // The listing is in the order of addresses, so reservations that overlap are neighbours.
             let mut latest: Option<Listed> = None;
             pages(control, &name, |listed| {
                 count += 1;
                 before += u64::from(self.compare_one(number, &listed, latest.as_ref()));
                 latest = Some(listed);
             })?;
-            let Self { networks, faults, others, unknown, .. } = self;
+            let Self { networks, faults, others, unknown, leases, .. } = self;
             for (address, holder) in networks[number].space.unlisted() {
-                if !matches!(holder, Holder::Ours(who) if unknown.contains(&who)) {
+                let may_be_gone = match holder {
+                    Holder::Ours(who) => unknown.contains(&who),
+                    Holder::Stranger => leases.may_be_over(number, address),
+                };
+                if !may_be_gone {
                     let address = address::name(address);
                     let what = || format!("{address} of {} in {name} is not in the listing", holder_name(holder));
                     match holder {
@@ -60,10 +71,11 @@ impl Auditor {
                 }
             }
         }
+        self.others.known();
         Ok((count, before))
     }
 
-    /// `before`: what was listed in front of it. True: it was held before the run.
+    /// Compares one reservation; `before` is the previous one in the listing. True: it was held before the run.
     fn compare_one(&mut self, number: usize, listed: &Listed, before: Option<&Listed>) -> bool {
         let Self { networks, faults, others, unknown, .. } = self;
         let network = &mut networks[number];
@@ -100,14 +112,14 @@ impl Auditor {
 }
 
 impl Listed {
-    /// Have both an address?
+    /// Do both contain a common address?
     fn overlaps(&self, other: &Self) -> bool {
         let spans = self.span.zip(other.span);
         spans.is_some_and(|((first, last), (from, to))| first <= to && from <= last)
     }
 }
 
-/// Goes through all pages of a network's listing.
+/// Reads all pages of a network's listing.
 fn pages(control: &mut Control, network: &str, mut each: impl FnMut(Listed)) -> io::Result<()> {
     let mut params = json!({"network": network, "limit": PAGE});
     loop {
@@ -128,5 +140,6 @@ fn listed(reservation: &Value) -> Listed {
     let length = reservation["prefix_length"].as_u64().and_then(|length| u8::try_from(length).ok());
     let span = first.zip(length).and_then(|(first, length)| address::block(first, length));
     let owner = Who::read(text("owner"));
-    Listed { span, owner, text: format!("{} of `{}`", text("address"), text("owner")) }
+    let lease_seconds = reservation["expires_in_seconds"].as_u64();
+    Listed { span, owner, lease_seconds, text: format!("{} of `{}`", text("address"), text("owner")) }
 }

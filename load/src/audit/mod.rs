@@ -1,19 +1,21 @@
-//! The auditor: who holds what, as far as the answers said, and whether the server kept its rules.
+//! The auditor knows from the answers who holds what, and checks that the server keeps its rules.
 //!
-//! An address is held from the answer that granted it until the *sending* of its release: the server may hand it to
-//! somebody else as soon as the release is applied, and that answer may overtake the release's own on another connection.
-//! So nothing is called a fault that could have been in order. In turn a cooldown is counted from the sending: what comes
-//! back within it came back too early, whenever the server applied the release.
+//! An address is held from the answer that granted it until its release is *sent*: the server may hand it to another owner
+//! as soon as it applies the release, and the answer to that owner may arrive before the answer to the release, on another
+//! connection. So nothing is called a fault that could be in order. The cooldown, too, counts from the sending: an address
+//! that comes back within it came back too early, whenever the server applied the release.
 //!
-//! `faults` has the rules, `grant` what an answer says, `ground` what a network may hand out, `space` who holds what,
-//! `cooling` who held it a moment ago, `listing` compares it with the server's own at the end, `others` notices who else uses the
-//! networks. Told by the scenarios of each answer; knows nothing of lanes, connections or time of day.
+//! `faults` has the rules, `grant` describes an answer, `ground` knows what a network may hand out, `space` who holds what,
+//! and `cooling` who held it before; `leases` has those of other owners, which end by themselves. `listing` compares the result
+//! with the server's own listing at the end, and `others` notices other clients in the same networks. The scenarios report
+//! each answer to the auditor, which knows nothing of connections or the time of day.
 
 pub mod address;
 mod cooling;
 mod faults;
 mod grant;
 mod ground;
+mod leases;
 mod listing;
 mod others;
 mod space;
@@ -25,13 +27,15 @@ use cooling::Cooling;
 pub use faults::{Faults, Rule};
 pub use grant::Grant;
 pub use ground::{Ground, Span};
+use leases::Leases;
 use others::Others;
 pub use space::Holder;
 use space::Space;
 
 use crate::names::Who;
 
-/// Lanes times networks whose generations are remembered; beyond it that rule is not audited, to bound the memory, and told so.
+/// Lanes times networks for which generations are remembered. Beyond this the rule is not audited, to bound the memory, and
+/// the report says so.
 const GENERATIONS_MAX: usize = 16 << 20;
 
 /// One network under audit.
@@ -40,36 +44,39 @@ struct Network {
     ground: Ground,
     space: Space,
     cooldown: Duration,
-    /// What was let go. Empty without a cooldown.
+    /// The released addresses that cool; empty without a cooldown.
     cooling: Cooling,
 }
 
-/// What was granted and not given back, and what was wrong.
+/// Everything that was granted and not released, and the faults.
 #[derive(Default)]
 pub struct Auditor {
     networks: Vec<Network>,
     pub faults: Faults,
     others: Others,
-    /// Requests whose fate nobody knows: these owners may hold something or not.
+    /// Owners of requests with an unknown outcome: they may hold an address or not.
     unknown: HashSet<Who>,
     unknown_latest: Option<(Option<usize>, Who)>,
-    /// Of each lane and network, the latest generation; `lane * networks + network`. Empty where they are too many.
+    /// The latest generation for each lane and network, at `lane * networks + network`. Empty if there are too many.
     generations: Vec<u64>,
     /// Rules that are not audited in this run.
     not_audited: Vec<Rule>,
     held: u128,
-    /// Addresses whose release was sent and is not answered.
+    /// Addresses whose release was sent and not answered.
     leaving: u128,
-    /// Grants that said the owner had its address before.
+    /// Grants which said that the owner had its address before.
     pub existed: u64,
-    /// Addresses of owners of an earlier run that were met again; the server counted them before the run.
+    /// Addresses of an earlier run's owners that this run uses again; the server counted them before the run.
     pub taken_over: u128,
+    /// Leases of before the run, and how many of their addresses were granted to this run when they were over.
+    leases: Leases,
+    pub come_free: u128,
     /// Grants that were checked.
     pub checked: u64,
 }
 
 impl Auditor {
-    /// An auditor for so many lanes, whose owners have this seed.
+    /// An auditor for this number of lanes, whose owners have this seed.
     pub fn new(lanes: usize, networks: usize, seed: u32) -> Self {
         let others = Others::new(lanes, seed);
         match lanes.saturating_mul(networks) {
@@ -78,34 +85,49 @@ impl Auditor {
         }
     }
 
-    /// The lane asks something.
+    /// Counts a request of this lane.
     pub fn asked(&mut self, lane: usize) {
         self.others.asked(lane);
     }
 
-    /// The server counts otherwise at the end.
+    /// The server's count at the end differs.
     pub fn counted_otherwise(&mut self, counted: u128) {
         let held = self.held;
         self.others.dispute(Rule::CountAgrees, || format!("the server counts {counted} held, its answers {held}"));
     }
 
-    /// Is something open that a listing would settle?
+    /// The servers belong to this run alone: there can be no other clients.
+    pub fn nobody_else(&mut self) {
+        self.others.known();
+    }
+
+    /// What to do if others use the networks, as a part of the message.
+    pub fn if_shared(&mut self, advice: &'static str) {
+        self.others.advice = advice;
+    }
+
+    /// Is something disputed?
     pub fn has_disputes(&self) -> bool {
         self.others.has_disputes()
     }
 
-    /// At the end: why nothing can be said of what is disputed, or none, and it was the server's fault.
+    /// Is there a dispute that only a listing would settle?
+    pub fn needs_a_listing(&self) -> bool {
+        self.others.has_disputes() && !self.others.is_known()
+    }
+
+    /// Settles the disputes at the end: they become faults, or the result says why that cannot be decided.
     pub fn settle(&mut self) -> Option<String> {
         self.others.settle(&mut self.faults)
     }
 
-    /// Adds the next network; `blocks`: blocks and single addresses meet in it.
+    /// Adds the next network; `blocks`: it holds both blocks and single addresses.
     pub fn add(&mut self, name: &str, ground: Ground, cooldown: Duration, blocks: bool) {
         let space = if blocks { Space::of_blocks() } else { Space::default() };
         self.networks.push(Network { name: name.to_owned(), ground, space, cooldown, cooling: Cooling::default() });
     }
 
-    /// Notes what was held before the run, of which `text` tells.
+    /// Notes a span that was held before the run; `text` describes it.
     pub fn held_before(&mut self, network: usize, span: Span, text: &str) {
         let Network { name, space, .. } = &mut self.networks[network];
         if space.take(span, Holder::Stranger).is_err() {
@@ -117,7 +139,7 @@ impl Auditor {
         }
     }
 
-    /// Notes a grant and judges it. The span that is held by it, or none if that cannot be said.
+    /// Notes a grant and judges it. Returns the span that it grants, or none if that cannot be told.
     pub fn granted(&mut self, lane: usize, grant: &Grant<'_>, now: Duration) -> Option<Span> {
         self.checked += 1;
         let Grant { network, who, created, automatic, .. } = *grant;
@@ -131,7 +153,7 @@ impl Auditor {
         };
         self.generation(lane, grant);
         self.existed += u64::from(!created);
-        let Self { networks, faults, others, unknown, .. } = self;
+        let Self { networks, faults, others, unknown, leases, .. } = self;
         for (rule, what) in grant.differences(span, &networks[network].name) {
             faults.add(rule, || what);
         }
@@ -148,7 +170,12 @@ impl Auditor {
                 format!("{} in {network}: {} let {what} go {after:.3} s ago", name(), before.name())
             });
         }
-        match space.take(span, Holder::Ours(who)) {
+        let mut taken = space.take(span, Holder::Ours(who));
+        if created && taken == Err(Holder::Stranger) {
+            self.come_free += leases.end(grant.network, span, space);
+            taken = space.take(span, Holder::Ours(who));
+        }
+        match taken {
             Ok(()) => {
                 self.held += span_size(span);
                 if !created && !unknown.contains(&who) {
@@ -157,18 +184,19 @@ impl Auditor {
                     });
                 }
             }
-            // Owners of an earlier run are met again, and hold what they held.
+            // An owner of an earlier run appears again, and still holds its address.
             Err(Holder::Stranger) if !created && space.free(span).is_some() => {
                 let _ = space.take(span, Holder::Ours(who));
                 self.held += span_size(span);
                 self.taken_over += span_size(span);
+                leases.forget(grant.network, span.0);
             }
             Err(Holder::Ours(other)) if other == who && !created => {}
             Err(other) => {
                 let what = || format!("{} in {network} is held by {}", name(), holder_name(other));
                 match other {
                     Holder::Ours(_) => faults.add(Rule::NoAddressTwice, what),
-                    // Unless somebody let it go meanwhile.
+                    // Unless its holder released it meanwhile.
                     Holder::Stranger => others.dispute(Rule::NoAddressTwice, what),
                 }
             }
@@ -176,7 +204,8 @@ impl Auditor {
         Some(span)
     }
 
-    /// Judges the answer to a renewal, which tells whose address it is. What it tells of, or none if that cannot be said.
+    /// Judges the answer to a renewal, which names the owner of the address. Returns the span, or none if that cannot be
+    /// told.
     pub fn renewed(&mut self, grant: &Grant<'_>) -> Option<Span> {
         let span = match grant.span() {
             Ok(span) => span,
@@ -199,7 +228,7 @@ impl Auditor {
         Some(span)
     }
 
-    /// The owner held `before` and was granted `again` for the same slot.
+    /// Checks a repeated allocation: the owner held `before` and was granted `again` for the same slot.
     pub fn repeated(&mut self, network: usize, who: Who, before: Span, again: Option<Span>) {
         if again.is_some_and(|again| again != before) {
             let Self { networks, faults, .. } = self;
@@ -211,7 +240,7 @@ impl Auditor {
         }
     }
 
-    /// What was asked for by name has to be what is granted.
+    /// Checks that the grant is what was asked for by name.
     pub fn as_asked(&mut self, asked: Span, granted: Option<Span>) {
         if granted.is_some_and(|granted| granted != asked) {
             let shown = granted.map_or_else(String::new, |span| address::name(span.0).to_string());
@@ -219,8 +248,8 @@ impl Auditor {
         }
     }
 
-    /// Notes that this is about to be given back; or once more, where nobody knows whether it was: then it cools since the first
-    /// time, and may be somebody else's by now.
+    /// Notes that the release of this span is about to be sent. It may be a repetition of a release whose outcome is
+    /// unknown; then the span has been cooling since the first time, and may belong to another owner by now.
     pub fn letting_go(&mut self, network: usize, who: Who, span: Span, now: Duration) {
         self.leaving += span_size(span);
         let network = &mut self.networks[network];
@@ -234,7 +263,7 @@ impl Auditor {
         }
     }
 
-    /// The release was refused: it is still held.
+    /// The release was refused: the owner still holds the span.
     pub fn kept(&mut self, network: usize, who: Who, span: Span) {
         self.answered(&[span]);
         let network = &mut self.networks[network];
@@ -250,8 +279,8 @@ impl Auditor {
         }
     }
 
-    /// Compares what a release should let go with what its answer says: addresses in any order. `perhaps`: a request in front of it
-    /// may have done so before, and then there is nothing left to let go.
+    /// Compares what a release should free with its answer, in any order. `perhaps`: an earlier request may have released it
+    /// already, and then nothing is left to free.
     pub fn let_go(&mut self, who: Who, should: &[Span], said: &[Option<u128>], perhaps: bool) {
         self.answered(should);
         if perhaps && said.is_empty() {
@@ -272,7 +301,7 @@ impl Auditor {
         }
     }
 
-    /// An address was looked up while its owner held it.
+    /// Checks the answer to a lookup of an address that its owner holds.
     pub fn shown(&mut self, who: Who, span: Span, line: &[u8]) {
         let name = who.name();
         if memchr::memmem::find(line, name.as_bytes()).is_none() {
@@ -283,54 +312,64 @@ impl Auditor {
         }
     }
 
-    /// An answer has to tell of so many.
+    /// Checks that an answer covers as many items as were asked for.
     pub fn complete(&mut self, told: usize, asked: usize, what: &str) {
         if told != asked {
             self.faults.add(Rule::AsAsked, || format!("{what} {told} of {asked} that were asked for"));
         }
     }
 
-    /// Nobody knows whether the last request of this owner took effect, which was about to let these go.
+    /// The outcome of this owner's last request, which was to release these spans, is unknown.
     pub fn fate_unknown(&mut self, network: Option<usize>, who: Who, going: &[Span]) {
         self.answered(going);
         self.unknown.insert(who);
         self.unknown_latest = Some((network, who));
     }
 
-    /// Whose request it was that had no known fate last, in words; told once.
+    /// The owner of the latest request with an unknown outcome, in words; returned once.
     pub fn unknown_latest(&mut self) -> Option<String> {
         let (network, who) = self.unknown_latest.take()?;
         let network = network.map_or_else(String::new, |at| format!(" in {}", self.networks[at].name));
         Some(format!("{}{network}", who.name()))
     }
 
-    /// The release of these is under way no more.
+    /// The release of these spans is no longer under way.
     fn answered(&mut self, spans: &[Span]) {
         let size: u128 = spans.iter().map(|span| span_size(*span)).sum();
         self.leaving = self.leaving.saturating_sub(size);
     }
 
-    /// Rules that this run is too large for.
+    /// The rules that are not audited because the run is too large.
     pub fn not_audited(&self) -> &[Rule] {
         &self.not_audited
     }
 
-    /// Addresses held now by owners of this run.
+    /// Addresses that owners of this run hold now.
     pub fn held(&self) -> u128 {
         self.held
     }
 
-    /// Addresses that the server may hold for owners of this run now: with those whose release is under way.
+    /// Of the addresses that the server counts, those of this run, if `before` were held before it. A lease of before the run
+    /// that may be over is over or not, whichever agrees with the answers.
+    pub fn ours(&self, counted: u128, before: u128) -> u128 {
+        let counted = counted + self.taken_over;
+        let missing = (self.held + before).saturating_sub(counted);
+        let ended = missing.min(self.leases.size_over() + self.come_free);
+        (counted + ended).saturating_sub(before)
+    }
+
+    /// Addresses that the server may hold for owners of this run now, including those whose release is under way.
     pub fn held_or_leaving(&self) -> u128 {
         self.held + self.leaving
     }
 
-    /// How many requests have a fate that nobody knows.
+    /// The number of owners with a request of unknown outcome.
     pub fn unknown(&self) -> usize {
         self.unknown.len()
     }
 
-    /// Requests of one lane take effect in the order in which they are sent, and each waits for the one before.
+    /// Checks the generation: requests of one lane take effect in the order in which they are sent, and each waits for the
+    /// previous one.
     fn generation(&mut self, lane: usize, grant: &Grant<'_>) {
         let Some(generation) = grant.generation else {
             self.faults.add(Rule::GenerationsRise, || {
@@ -355,17 +394,17 @@ impl Auditor {
     }
 }
 
-/// Addresses of a span. A register has no span of all that there are.
+/// The number of addresses in a span; a register never has a span of all addresses.
 fn span_size((first, last): Span) -> u128 {
     (last - first).saturating_add(1)
 }
 
-/// A count as far as a report has room for it: more is as many as that.
+/// A count as a report shows it: counts above the largest `u64` are shown as that.
 pub fn told(count: u128) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Who it is, for people.
+/// The holder's name in messages.
 fn holder_name(holder: Holder) -> String {
     match holder {
         Holder::Ours(who) => who.name(),
@@ -403,7 +442,7 @@ mod tests {
         audit.granted(0, &grant(0, 1), at(0));
         audit.letting_go(0, Who::new(0, 0, 0), span, at(1));
         audit.fate_unknown(Some(0), Who::new(0, 0, 0), &[span]);
-        // Asked again: it cools since the first time, and is granted to somebody else before the answer comes.
+        // Released again: it has been cooling since the first time, and is granted to another owner before the answer comes.
         audit.letting_go(0, Who::new(0, 0, 0), span, at(9));
         audit.granted(1, &grant(1, 2), at(12));
         audit.let_go(Who::new(0, 0, 0), &[span], &[], true);

@@ -1,35 +1,40 @@
-//! Whether somebody else uses the networks meanwhile, and what would then be nobody's fault.
+//! Detects other clients in the networks of the run, and defers judgements that depend on them.
 //!
-//! The networks have to be the run's own while it lasts. Who else lets go, or is granted, what this run knows of makes a right
-//! server look wrong; and a server that does so by itself is wrong. What may be either is disputed until the end: a reservation
-//! of an owner that this run never named, and that was not there before it, shows that there is somebody else.
+//! The networks should belong to the run alone. If another client releases or is granted addresses that the run knows of, a
+//! correct server looks wrong; if there is no other client, the server is wrong. Such findings are disputed until the end. A
+//! reservation of an owner that this run never named, and that was not there before it, proves that there is another client.
+//! If nothing was listed, and others can reach the servers, nothing can be decided.
 
 use super::faults::{Faults, Rule};
 use crate::names::Who;
 
-/// A request may name as many owners as this, and not one alone: the instances of a deployment.
+/// The most owners that one request may name: the instances of a deployment.
 const NAMED_AT_ONCE_MAX: u32 = 10_000;
 
-/// See the module.
+/// What is known of other clients, and the disputed findings.
 #[derive(Default)]
 pub struct Others {
-    /// Of the run's owners.
+    /// The seed of the run's own owners.
     seed: u32,
-    /// Requests of each lane, each of which may have named an owner more.
+    /// The number of requests of each lane; each may have named one more owner.
     asked: Vec<u32>,
     disputed: Faults,
-    /// Reservations of owners that nobody here named, and the first of them in words.
+    /// Any other client would have been noticed: everything was listed, or no other client can be there.
+    is_known: bool,
+    /// The number of reservations of owners that this run never named, and the first of them in words.
     seen: u64,
     example: Option<String>,
+    /// What to do about them, as the end of a message.
+    pub advice: &'static str,
 }
 
 impl Others {
-    /// Nobody yet.
+    /// No other client noticed yet.
     pub fn new(lanes: usize, seed: u32) -> Self {
         Self { seed, asked: vec![0; lanes], ..Self::default() }
     }
 
-    /// The lane asks something.
+    /// Counts a request of this lane.
     pub fn asked(&mut self, lane: usize) {
         if let Some(count) = self.asked.get_mut(lane) {
             *count = count.saturating_add(1);
@@ -43,34 +48,51 @@ impl Others {
         asked.is_some_and(|asked| count < asked.saturating_add(NAMED_AT_ONCE_MAX))
     }
 
-    /// A fault, unless there is somebody else.
+    /// Adds a finding that is a fault only if there is no other client.
     pub fn dispute(&mut self, rule: Rule, example: impl FnOnce() -> String) {
         self.disputed.add(rule, example);
     }
 
-    /// Is something open that a listing would settle?
+    /// Is something disputed?
     pub fn has_disputes(&self) -> bool {
         self.disputed.total() > 0
     }
 
-    /// There is a reservation that this run did not ask for.
+    /// Is it known whether there are other clients?
+    pub fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// From now on it is known: everything was listed, or no other client can reach the servers.
+    pub fn known(&mut self) {
+        self.is_known = true;
+    }
+
+    /// Notes a reservation that this run did not ask for.
     pub fn saw(&mut self, network: &str, text: &str) {
         self.seen += 1;
         self.example.get_or_insert_with(|| format!("{text} in {network}"));
     }
 
-    /// Makes faults of what is disputed, or tells who else is there.
+    /// Turns the disputed findings into faults, or says why that is impossible: there is another client, or nobody knows.
     pub fn settle(&mut self, faults: &mut Faults) -> Option<String> {
         let disputed = std::mem::take(&mut self.disputed);
-        let Some(example) = &self.example else {
-            faults.append(disputed);
-            return None;
-        };
-        let count = self.seen;
-        Some(format!(
-            "somebody else uses these networks: {count} reservations came meanwhile that this run never asked for, first \
-             {example}; --network-prefix gives a run networks of its own"
-        ))
+        if let Some(example) = &self.example {
+            let count = self.seen;
+            return Some(format!(
+                "somebody else uses these networks: {count} reservations came meanwhile that this run never asked for, first \
+                 {example}{}",
+                self.advice
+            ));
+        }
+        if let (Some((rule, what)), false) = (disputed.examples().next(), self.is_known) {
+            return Some(format!(
+                "the server is wrong, or somebody else uses these networks, and nothing was listed that would tell: {}: {what}",
+                rule.name()
+            ));
+        }
+        faults.append(disputed);
+        None
     }
 }
 
@@ -83,6 +105,7 @@ mod tests {
         for is_used in [false, true] {
             let (mut others, mut faults) = (Others::new(2, 7), Faults::default());
             others.dispute(Rule::CountAgrees, || "it counts otherwise".to_owned());
+            others.known();
             if is_used {
                 others.saw("load-00", "10.0.0.5 of `web/0`");
             }
@@ -90,6 +113,15 @@ mod tests {
             assert_eq!((told.is_some(), faults.count(Rule::CountAgrees)), (is_used, u64::from(!is_used)), "{told:?}");
             assert_eq!(told.is_some_and(|told| told.contains("10.0.0.5 of `web/0` in load-00")), is_used);
         }
+    }
+
+    #[test]
+    fn what_is_disputed_is_nobodys_fault_while_nothing_was_listed() {
+        let (mut others, mut faults) = (Others::new(2, 7), Faults::default());
+        assert_eq!(others.settle(&mut faults), None, "nothing is disputed");
+        others.dispute(Rule::CountAgrees, || "it counts otherwise".to_owned());
+        let told = others.settle(&mut faults).unwrap();
+        assert!(told.contains("count_agrees: it counts otherwise") && faults.total() == 0, "{told}");
     }
 
     #[test]

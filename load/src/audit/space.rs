@@ -1,8 +1,9 @@
-//! Who holds what in one network, by number.
+//! Who holds what in one network.
 //!
-//! Single IPv4 addresses, the bulk of any run, lie in pages of one word an address, which go when nothing in them is held:
-//! a dense network takes eight bytes an address, a sparse one a page for each. Anything else lies in a tree of ranges, in
-//! which an overlap of blocks is found. From the first block of IPv4 on single addresses lie there, too, for they have to meet it.
+//! Single IPv4 addresses, the bulk of any run, lie in pages with one word for each address. A page is removed when nothing
+//! in it is held. So a dense network takes eight bytes per address, and a sparse one a page for each. All other spans lie in
+//! a tree of ranges, which detects overlapping blocks. From the first IPv4 block on, single IPv4 addresses lie in the tree
+//! as well, because overlaps with blocks have to be detected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,26 +15,26 @@ use crate::names::Who;
 /// Addresses of one page.
 const PAGE_ADDRESSES: usize = 256;
 
-/// Words of 256 addresses, and how many of them are held.
+/// The words of 256 addresses, and how many of these are held.
 struct Page {
     words: [u64; PAGE_ADDRESSES],
     held: usize,
 }
-/// The server's listing named it.
+/// Flag of a word: the server's listing contains it.
 const LISTED: u64 = 1 << 63;
-/// Who held it before the run, and is none of ours.
+/// The word of an address that was held before the run.
 const STRANGER: u64 = 1 << 62;
 
 /// Who holds an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     Ours(Who),
-    /// It was held before the run, by an owner that this run does not name.
+    /// An owner that held the address before the run, and that this run does not name.
     Stranger,
 }
 
 impl Holder {
-    /// Zero is nobody.
+    /// The word of this holder; zero means that the address is free.
     fn word(self) -> u64 {
         match self {
             Holder::Ours(who) => who.number() + 1,
@@ -50,7 +51,7 @@ impl Holder {
     }
 }
 
-/// Spreads page numbers over a table. Nobody chooses them to do harm, so one multiplication is enough.
+/// A hash function for page numbers. They are not chosen by an attacker, so one multiplication is enough.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -68,14 +69,14 @@ impl Hasher for Spread {
     }
 }
 
-/// The holdings of one network.
+/// Everything that is held in one network.
 #[derive(Default)]
 pub struct Space {
     /// By the upper 24 bits of an IPv4 address.
     pages: HashMap<u32, Box<Page>, BuildHasherDefault<Spread>>,
-    /// By its first address: the last, and the word of its holder.
+    /// The last address and the holder's word of each range, by its first address.
     ranges: BTreeMap<u128, (u128, u64)>,
-    /// Blocks of IPv4 are held here, so single addresses have to be in the tree too.
+    /// Whether single addresses have to be in the tree too, because blocks may be there.
     only_ranges: bool,
 }
 
@@ -85,7 +86,7 @@ impl Space {
         Self { only_ranges: true, ..Self::default() }
     }
 
-    /// Takes it, or tells who has it, or a part of it, already.
+    /// Takes the span for this holder, or returns who holds it or a part of it.
     pub fn take(&mut self, span: Span, holder: Holder) -> Result<(), Holder> {
         if !self.only_ranges && span.0 != span.1 && address::is_v4(span.0) {
             self.leave_pages();
@@ -111,7 +112,7 @@ impl Space {
         }
     }
 
-    /// Who has exactly this.
+    /// The holder of exactly this span.
     pub fn holder(&self, span: Span) -> Option<Holder> {
         let word = match self.place(span) {
             Some((page, offset)) => self.pages.get(&page)?.words.get(offset)?,
@@ -120,7 +121,7 @@ impl Space {
         Holder::of_word(*word)
     }
 
-    /// Frees exactly this; who had it.
+    /// Frees exactly this span, and returns its holder.
     pub fn free(&mut self, span: Span) -> Option<Holder> {
         if let Some((number, offset)) = self.place(span) {
             let page = self.pages.get_mut(&number)?;
@@ -136,7 +137,7 @@ impl Space {
         Holder::of_word(word)
     }
 
-    /// Notes that the server lists it: who has it according to the answers, and whether it was listed before.
+    /// Notes that the server lists this span. Returns its holder according to the answers, and whether it was listed before.
     pub fn list(&mut self, span: Span) -> Option<(Holder, bool)> {
         let word = match self.place(span) {
             Some((page, offset)) => self.pages.get_mut(&page)?.words.get_mut(offset)?,
@@ -147,7 +148,7 @@ impl Space {
         Some((holder, again))
     }
 
-    /// What is held and was not listed.
+    /// Everything that is held and was not listed.
     pub fn unlisted(&self) -> impl Iterator<Item = (u128, Holder)> {
         let paged = self.pages.iter().flat_map(|(number, page)| {
             page.words.iter().zip(first_of(*number)..).map(|(word, number)| (number, *word))
@@ -159,7 +160,7 @@ impl Space {
             .filter_map(|(n, word)| Some((n, Holder::of_word(word)?)))
     }
 
-    /// Single addresses go where blocks are: into the tree, with what was noted of them.
+    /// Moves all single addresses from the pages into the tree, with their flags.
     fn leave_pages(&mut self) {
         self.only_ranges = true;
         for (number, page) in std::mem::take(&mut self.pages) {
@@ -168,7 +169,7 @@ impl Space {
         }
     }
 
-    /// Page and word of a single IPv4 address, where those have pages.
+    /// Page and word of a single IPv4 address; none if the span does not belong in a page.
     fn place(&self, (first, last): Span) -> Option<(u32, usize)> {
         let paged = !self.only_ranges && first == last && address::is_v4(first);
         paged.then_some(((first as u32) >> 8, first as usize % PAGE_ADDRESSES))
@@ -177,7 +178,7 @@ impl Space {
 
 /// The first address of a page.
 fn first_of(page: u32) -> u128 {
-    0xffff_0000_0000 + u128::from(page) * PAGE_ADDRESSES as u128
+    address::of_v4(page << 8)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What hands out addresses by DHCP: ISC Kea with its file of leases, asked by perfdhcp, each in a network namespace of its
-//! own with a cable between them. Needs root.
+//! An alternative that hands out addresses by DHCP: ISC Kea with its lease file, driven by perfdhcp. Each runs in a network
+//! namespace of its own, with a veth cable between them. Needs root.
 //!
-//! Exchanges are offered at rising rates until not all of them are answered, each time to a server that is started anew with a
-//! lease file of its own: what an earlier rate took is not missing from the pool of a later one. What counts is the most that was
+//! Exchanges are offered at rising rates until not all are answered. Each rate gets a new server with a lease file of its
+//! own, so that addresses of an earlier rate are not missing from the pool. The result is the most exchanges that were
 //! completed in the time of one rate.
 
 use std::fmt::Write as _;
@@ -23,27 +23,28 @@ use crate::interrupt;
 use crate::meter::Meter;
 use crate::report::Report;
 
-/// Exchanges that are offered in a second at first; then twice as many each time.
+/// Exchanges per second at first; each further rate is twice the previous one.
 const RATE_FIRST: u32 = 1_000;
-/// More are not offered: nobody has seen Kea answer them.
+/// Higher rates are not offered: Kea has never been seen to answer them.
 const RATE_MAX: u32 = 128_000;
-/// Of a hundred exchanges so many are completed where all of them are answered: the last ones are under way when the time is over.
+/// The percentage of exchanges that must be completed for a rate to count as answered: the last ones are still under way at
+/// the end.
 const ANSWERED_PERCENT: u64 = 98;
-/// How long what is under way then is waited for, in microseconds, as perfdhcp takes it.
+/// How long perfdhcp waits for these, in microseconds.
 const WAIT_MICROS: &str = "100000";
-/// Of what is free in a pool at most this share is given away meanwhile: its level has to stay what it is called.
+/// The largest share of a pool's free addresses that is handed out: the fill level must stay close to its nominal value.
 const FREE_USED: f64 = 0.8;
-/// A pool has no more addresses, for the leases of each rate are written and read before it; nor fewer.
+/// Bounds for the addresses of a pool: the leases of each rate are written and read before it.
 const ADDRESSES_MAX: f64 = (1u32 << 22) as f64;
 const ADDRESSES_MIN: f64 = (1u32 << 16) as f64;
-/// Where the pool of a fill level begins.
+/// The first address of a pool with a fill level.
 const POOL: u32 = 0x0a40_0000;
-/// Leases last so long.
+/// The lifetime of leases.
 const LIFETIME_SECONDS: i64 = 7_200;
-/// Longest wait until the server listens: it reads millions of leases before.
+/// The longest wait until the server listens: it reads millions of leases before.
 const START_MAX: Duration = Duration::from_secs(180);
 
-/// Why it cannot be measured here, if so.
+/// Why this machine cannot measure Kea, if so.
 pub fn missing() -> Option<String> {
     if !geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
@@ -51,7 +52,7 @@ pub fn missing() -> Option<String> {
     super::missing(&["kea-dhcp4", "perfdhcp", "ip", "ss"])
 }
 
-/// Two namespaces and the server in one of them. Dropping it ends both.
+/// Two namespaces, and the server in one of them. Dropping this ends both.
 struct Bench {
     server_space: String,
     client_space: String,
@@ -89,7 +90,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Starts the server, in place of one that ran, with leases as the fill level says and room for this rate.
+    /// Starts a new server in place of the old one, with leases for the fill level and room for this rate.
     fn start(&mut self, plan: &Plan, rate: u32, seconds: u64) -> io::Result<()> {
         self.stop();
         let directory = &self.files.path().join(rate.to_string());
@@ -138,14 +139,19 @@ impl Bench {
         }
     }
 
-    /// Exchanges that were completed in this time at this rate.
+    /// The exchanges that were completed in this time at this rate.
     fn exchanges(&self, rate: u32, seconds: u64) -> io::Result<u64> {
         let (rate, seconds) = (rate.to_string(), seconds.to_string());
-        let output = in_space(&self.client_space, "perfdhcp")
+        let mut child = in_space(&self.client_space, "perfdhcp")
             .args(["-4", "-l", "cli", "-r", &rate, "-R", "1000000", "-p", &seconds, "-W", WAIT_MICROS])
             .args(["-b", "mac=02:00:00:00:00:00", "10.0.0.1"])
             .stdin(Stdio::null())
-            .output()?;
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        // The output at its end fits into a pipe.
+        interrupt::wait(&mut child, 0)?;
+        let output = child.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         completed(&text).ok_or_else(|| {
             let errors = String::from_utf8_lossy(&output.stderr);
@@ -155,26 +161,26 @@ impl Bench {
 
     fn stop(&mut self) {
         if let Some(mut server) = self.server.take() {
-            // Both fail only where it has ended already.
+            // Both fail only if the process has ended already.
             let _ = server.kill();
             let _ = server.wait();
         }
     }
 }
 
-/// The acknowledgements that perfdhcp received. The rate that it tells itself is over the time that it waited as well.
+/// The acknowledgements that perfdhcp received. The rate that it prints includes the time of waiting.
 fn completed(text: &str) -> Option<u64> {
     let (_, acknowledged) = text.split_once("REQUEST-ACK")?;
     acknowledged.lines().find_map(|line| line.strip_prefix("received packets:")?.trim().parse().ok())
 }
 
-/// Addresses of a pool of this level whose free ones last for a rate.
+/// The size of a pool of this fill level whose free addresses last for a rate.
 fn addresses(fill_level: f64, rate: u32, seconds: u64) -> u32 {
     let taken = f64::from(rate) * seconds as f64;
     (taken / FREE_USED / (1.0 - fill_level)).clamp(ADDRESSES_MIN, ADDRESSES_MAX).ceil() as u32
 }
 
-/// The highest rate that is offered: a pool has to have room for it.
+/// The highest rate that is offered: a pool must have room for it.
 fn rate_max(fill_level: f64, seconds: u64) -> u32 {
     if fill_level <= 0.0 {
         return RATE_MAX;
@@ -188,7 +194,7 @@ impl Drop for Bench {
         self.stop();
         for space in [&self.server_space, &self.client_space] {
             if let Err(error) = ip(&["netns", "del", space]) {
-                eprintln!("allod-load: {error}");
+                say!("allod-load: {error}");
             }
         }
     }
@@ -204,7 +210,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Leases of clients that never come, scattered over the pool.
+/// Writes leases of clients that never appear, scattered over the pool.
 fn write_leases(path: &Path, fill_level: f64, addresses: u32) -> io::Result<()> {
     let expire = jiff::Timestamp::now().as_second() + LIFETIME_SECONDS;
     let mut chance = Chance::new(0);
@@ -220,7 +226,7 @@ fn write_leases(path: &Path, fill_level: f64, addresses: u32) -> io::Result<()> 
     std::fs::File::create(path)?.write_all(text.as_bytes())
 }
 
-/// Offers rising rates; where one is not answered whole, the one in the middle of it and the one before, too.
+/// Offers rising rates. If a rate is not answered completely, three quarters of it is offered too.
 ///
 /// # Errors
 /// A namespace cannot be made, or Kea does not start.
@@ -254,7 +260,7 @@ pub fn measure(plan: &Plan) -> io::Result<Report> {
     if is_bound {
         report.note =
             format!("all of {most} exchanges a second were answered, and no more were offered: it may be faster");
-        eprintln!("allod-load: kea: {}", report.note);
+        say!("allod-load: kea: {}", report.note);
     }
     Ok(report)
 }

@@ -1,7 +1,7 @@
-//! allod beside what people would use instead: on the same machine, in the same run, in turns.
+//! Compares allod with alternatives: on the same machine, in the same run, in turns.
 //!
-//! Every subject hands out single addresses of a pool of one size, as fast as it answers. What a subject promises with an
-//! answer differs, and is told beside its figures. What is not installed is named, and not measured.
+//! Every subject hands out single addresses as fast as it answers, from a pool of the same size. What a subject promises
+//! with an answer differs, and is printed beside its figures. Subjects that are not installed are named, and not measured.
 
 mod kea;
 mod postgres;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use self::rounds::Found;
 use crate::arguments::TurnsArguments;
-use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::driver::{Shape, Stop};
 use crate::interrupt;
 use crate::refusal::is_for_room;
 use crate::report::document::{Document, check_place, write_file};
@@ -68,7 +68,7 @@ enum Rival {
     Kea,
 }
 
-/// What a measurement is given.
+/// The parameters of a measurement.
 pub struct Plan {
     pub seconds: f64,
     pub connections: usize,
@@ -78,7 +78,7 @@ pub struct Plan {
     pub flush: Flush,
     /// Replicas of a Redis. allod waits for them; a script does not.
     pub replicas: usize,
-    /// Of Kea: so full is the pool, scattered. Its pool is as large as its rates need, whatever `pool` says.
+    /// For Kea: how full the pool is, with scattered leases. Its pool is as large as its rates need, whatever `pool` says.
     pub fill_level: f64,
 }
 
@@ -88,23 +88,14 @@ impl Plan {
         1 << (32 - u32::from(self.pool))
     }
 
-    /// Of those who are driven over connections of ours.
+    /// The shape for subjects that are driven over our own connections.
     fn shape(&self) -> io::Result<Shape> {
         let stop = Stop::After(Duration::try_from_secs_f64(self.seconds).map_err(io::Error::other)?);
-        Ok(Shape {
-            servers: Vec::new(),
-            connections: self.connections,
-            depth: self.depth,
-            warmup: Duration::ZERO,
-            stop,
-            rate: None,
-            seed: 0,
-            patience: PATIENCE_DEFAULT,
-        })
+        Ok(Shape::closed(self.connections, self.depth, stop))
     }
 }
 
-/// One that is measured.
+/// A subject of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     AllodEmbedded,
@@ -115,7 +106,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// All that are asked for; allod first, whom the others are compared with.
+    /// All subjects that are asked for; allod comes first, because the others are compared with it.
     fn all(rivals: &[Rival]) -> Vec<Self> {
         let asks = |rival| rivals.is_empty() || rivals.contains(&rival);
         let mut subjects = vec![Subject::AllodEmbedded];
@@ -128,7 +119,7 @@ impl Subject {
         subjects
     }
 
-    /// As a table names it.
+    /// The name in tables.
     pub fn name(self, plan: &Plan) -> String {
         match self {
             Subject::AllodEmbedded => "allod, embedded".to_owned(),
@@ -153,7 +144,7 @@ impl Subject {
         }
     }
 
-    /// Why it cannot be measured here, if so.
+    /// Why this machine cannot measure it, if so.
     pub fn missing(self) -> Option<String> {
         match self {
             Subject::AllodEmbedded => None,
@@ -163,7 +154,7 @@ impl Subject {
         }
     }
 
-    /// Measures it.
+    /// Measures the subject.
     ///
     /// # Errors
     /// It cannot be started or driven.
@@ -180,7 +171,7 @@ impl Subject {
         let remark = if report.note.is_empty() { String::new() } else { format!("; {}", report.note) };
         (report.label, report.note) = (name, format!("{}{remark}", self.promise(plan)));
         report.target = String::new();
-        // Who ran out of addresses goes on answering; that is not what is compared.
+        // A subject that has run out of addresses goes on answering; these answers are not compared.
         if self != Subject::Kea {
             report.per_second *= report.held as f64 / report.answers.max(1) as f64;
         }
@@ -195,34 +186,35 @@ pub fn missing(programs: &[&str]) -> Option<String> {
     programs.iter().find(|program| !is_there(program)).map(|program| format!("there is no {program}"))
 }
 
-/// The median of a subject's measurements, with its ratio to allod's.
+/// The medians of a subject's measurements, with allod's ratios to them.
 #[derive(Debug, Serialize)]
 struct Row {
     subject: String,
     promise: String,
-    /// Addresses a second: the median, and the least and most of all rounds.
+    /// Addresses per second: the median, the least, and the greatest.
     per_second: f64,
     per_second_least: f64,
     per_second_most: f64,
     p50_ms: f64,
     p99_ms: f64,
-    /// Rounds that these are of.
+    /// The number of rounds behind these figures.
     rounds: usize,
-    /// allod over its embedded store, over this, in the rounds that were made of all; none where there is none.
+    /// The rate of allod's embedded store divided by this one, over rounds in which all subjects were measured; none if
+    /// there are none.
     allod_is_times: Option<f64>,
-    /// allod over Redis, over this; none where that was not measured.
+    /// The rate of allod over Redis divided by this one; none if that was not measured.
     allod_redis_is_times: Option<f64>,
-    /// Of all rounds: addresses that were handed out twice, and whether any rule was broken.
+    /// Over all rounds: addresses that were handed out twice, and whether any rule was broken.
     duplicates: u64,
     faulty: bool,
-    /// Of all rounds: answers without an address, and how many of each kind.
+    /// Over all rounds: answers without an address, in total and by kind.
     refused: u64,
     refused_by_kind: BTreeMap<String, u64>,
-    /// Why rounds were no measurements; they are not in the figures.
+    /// Why some rounds are not measurements; they are not in the figures.
     not_made: Vec<String>,
 }
 
-/// All of it. Member names are stable: scripts read `--json`.
+/// The whole result. Member names are stable: scripts read `--json`.
 #[derive(Debug, Serialize)]
 struct Comparison {
     rounds: u16,
@@ -230,15 +222,16 @@ struct Comparison {
     depth: u16,
     addresses: u64,
     rows: Vec<Row>,
-    /// What is not here, and why.
+    /// What was not measured, and why.
     not_measured: Vec<String>,
 }
 
-/// Measures in turns and prints ratios. True: somebody handed out an address twice, in whichever round, also where the
-/// comparison could not be made to its end.
+/// Measures in turns and prints ratios. True: a subject handed out an address twice, in any round, even if the comparison
+/// could not be completed.
 ///
 /// # Errors
-/// Something that is installed cannot be started or driven, or a round was no measurement; what was measured is printed before.
+/// A subject that is installed cannot be started or driven, or a round was not a measurement; the results so far are printed
+/// before.
 pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
     if arguments.seconds <= 0.0 {
         let text = format!("--seconds {}: it has to be above 0", arguments.seconds);
@@ -262,7 +255,7 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
         }
     }
     let failure = measure(&mut subjects, &plan, arguments.turns.rounds).err();
-    // Where it was ended in the middle of a round, that one has not all of them, and is in no ratio.
+    // If the comparison ended in the middle of a round, that round does not have all subjects, and is in no ratio.
     let whole = subjects.iter().map(|(_, reports)| reports.len()).min().unwrap_or(0);
     let rates: Vec<(Subject, f64)> = subjects
         .iter()
@@ -294,7 +287,7 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
     telling.end(is_faulty || failure.is_some() || not_made.is_some())?;
     match failure.or(not_made) {
         Some(failure) if is_faulty => {
-            eprintln!("allod-load: {failure}");
+            say!("allod-load: {failure}");
             Ok(true)
         }
         Some(failure) => Err(failure),
@@ -302,15 +295,15 @@ pub fn run(arguments: &CompareArguments) -> io::Result<bool> {
     }
 }
 
-/// Measures each subject once a round, until something cannot be measured.
+/// Measures each subject once per round, until a measurement fails.
 fn measure(subjects: &mut [(Subject, Vec<Report>)], plan: &Plan, rounds: u16) -> io::Result<()> {
     for round in 1..=rounds {
         for (subject, reports) in &mut *subjects {
             interrupt::check(0)?;
-            eprintln!("round {round} of {rounds}: {}", subject.name(plan));
+            say!("round {round} of {rounds}: {}", subject.name(plan));
             let report = subject.measure(plan)?;
             if report.is_faulty() {
-                eprint!("{}", report.text());
+                say!("{}", report.text().trim_end());
             }
             reports.push(report);
         }
@@ -319,7 +312,7 @@ fn measure(subjects: &mut [(Subject, Vec<Report>)], plan: &Plan, rounds: u16) ->
 }
 
 impl Row {
-    /// `rates`: of all subjects, in the rounds that were made of all.
+    /// `rates` has the rates of all subjects, over rounds in which all were measured.
     fn of(subject: Subject, found: &Found, plan: &Plan, rates: &[(Subject, f64)]) -> Self {
         let Found { middle, per_second, p50_ms, p99_ms, rounds, least, most, .. } = found;
         let rate_of = |of| rates.iter().find(|(subject, _)| *subject == of).map(|(_, rate)| *rate);
@@ -343,7 +336,7 @@ impl Row {
         }
     }
 
-    /// What is to be known of its rounds beside the figures.
+    /// Remarks on its rounds, beside the figures.
     fn remarks(&self, rounds: u16) -> Vec<String> {
         let refused = self.refused_by_kind.iter().map(|(kind, count)| {
             if is_for_room(kind) {
@@ -391,7 +384,7 @@ impl Comparison {
         writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---|")?;
         for row in &self.rows {
             let Row { subject, promise, per_second, per_second_least: least, per_second_most: most, .. } = row;
-            // Who measured only means has no percentiles.
+            // Subjects without recorded latencies have no percentiles.
             let ms = |value: f64| if value > 0.0 { format!("{value:.2}") } else { "–".to_owned() };
             let ratio = |times: Option<f64>| times.map_or("–".to_owned(), |times| format!("{times:.2}×"));
             let (p50, p99, times) = (ms(row.p50_ms), ms(row.p99_ms), ratio(row.allod_is_times));

@@ -1,10 +1,10 @@
-//! What somebody builds with PostgreSQL: a row for each address, and whoever wants one locks the first free row that nobody
-//! else has locked. Driven by pgbench, which has a client for each connection and one transaction outstanding on each.
+//! An alternative built with PostgreSQL: a row for each address, and a client locks the first free row that no other client
+//! has locked. It is driven by pgbench, with one outstanding transaction on each connection.
 
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::geteuid;
@@ -12,16 +12,17 @@ use tempfile::TempDir;
 
 use super::Plan;
 use crate::driver::Measured;
+use crate::interrupt;
 use crate::meter::{Kind, Meter, Outside};
 use crate::refusal::NONE_LEFT;
 use crate::report::Report;
 
-/// PostgreSQL refuses to run as root, and its packages bring this user.
+/// PostgreSQL refuses to run as root; its packages create this user.
 const USER: &str = "postgres";
-/// Rows of the table at most: making a row takes longer than allocating it.
+/// The most rows of the table: creating a row takes longer than allocating it.
 const ROWS_MAX: u64 = 1 << 20;
 
-/// Why it cannot be measured here, if so.
+/// Why this machine cannot measure PostgreSQL, if so.
 pub fn missing() -> Option<String> {
     let Some(programs) = programs() else { return Some("there is no PostgreSQL (initdb, pg_ctl)".to_owned()) };
     if !programs.join("pgbench").exists() {
@@ -33,7 +34,7 @@ pub fn missing() -> Option<String> {
     None
 }
 
-/// Where the newest server's programs are; Debian does not put them into the path.
+/// The directory of the newest server's programs; Debian does not add it to the path.
 fn programs() -> Option<PathBuf> {
     let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut places: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
@@ -47,7 +48,7 @@ fn programs() -> Option<PathBuf> {
     candidates.into_iter().find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists())
 }
 
-/// A server of its own, without a port: it listens in its directory. Dropping it stops it.
+/// A server without a port: it listens on a socket in its directory. Dropping this stops it.
 struct Server {
     programs: PathBuf,
     files: TempDir,
@@ -57,7 +58,7 @@ impl Server {
     fn start(connections: usize) -> io::Result<Self> {
         let programs = programs().ok_or_else(|| io::Error::other("there is no PostgreSQL"))?;
         let files = tempfile::tempdir()?;
-        // The server's user has to reach what is made here.
+        // The server's user needs access to this directory.
         std::fs::set_permissions(files.path(), std::fs::Permissions::from_mode(0o777))?;
         let server = Self { programs, files };
         let data = server.data();
@@ -78,8 +79,8 @@ impl Server {
         self.files.path().join("data").display().to_string()
     }
 
-    /// Runs one of its programs as a user that it accepts.
-    fn run(&self, program: &str, words: &[&str]) -> io::Result<Output> {
+    /// Runs one of its programs as a user that it accepts, and returns the output.
+    fn run(&self, program: &str, words: &[&str]) -> io::Result<String> {
         let path = self.programs.join(program);
         let mut command = if geteuid().is_root() {
             let mut command = Command::new("setpriv");
@@ -88,33 +89,28 @@ impl Server {
         } else {
             Command::new(path)
         };
-        // Output goes to a file: a server that pg_ctl started keeps what it inherits, and a pipe would never end.
+        // The output goes to a file: a server started by pg_ctl keeps the descriptors that it inherits, so a pipe would
+        // never end.
         let said = self.files.path().join("said");
         let file = std::fs::File::create(&said)?;
-        let status = command
-            .args(words)
-            .current_dir(self.files.path())
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .status()?;
-        let text = std::fs::read(&said)?;
-        if !status.success() {
-            return Err(io::Error::other(format!("{program} ({status}): {}", String::from_utf8_lossy(&text))));
-        }
-        Ok(Output { status, stdout: text, stderr: Vec::new() })
+        command.args(words).current_dir(self.files.path());
+        let mut child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
+        // An interrupted start or stop would leave a server behind.
+        let status = interrupt::wait(&mut child, if program == "pg_ctl" { u32::MAX } else { 0 })?;
+        let text = String::from_utf8_lossy(&std::fs::read(&said)?).into_owned();
+        if status.success() { Ok(text) } else { Err(io::Error::other(format!("{program} ({status}): {text}"))) }
     }
 
     fn sql(&self, text: &str) -> io::Result<String> {
         let directory = self.files.path().display().to_string();
         let words = ["-qAt", "-v", "ON_ERROR_STOP=1", "-h", &directory, "-U", USER, "-d", "postgres", "-c", text];
-        Ok(String::from_utf8_lossy(&self.run("psql", &words)?.stdout).trim().to_owned())
+        Ok(self.run("psql", &words)?.trim().to_owned())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It fails only where it was never started.
+        // This fails only if the server was never started.
         let _ = self.run("pg_ctl", &["-D", &self.data(), "-m", "immediate", "-w", "stop"]);
     }
 }
@@ -164,7 +160,7 @@ pub fn measure(plan: &Plan) -> io::Result<Report> {
     let shape = super::Shape { depth: 1, ..plan.shape()? };
     let mut report = Report::measured("postgresql", "", &shape, 1, &measured);
     (report.held, report.capacity) = (taken, rows);
-    // Transactions behind the last row took nothing.
+    // Transactions after the last free row took nothing.
     let without = report.answers.saturating_sub(taken);
     if taken == rows && without > 0 {
         report.refused.insert(NONE_LEFT.to_owned(), without);
@@ -172,7 +168,7 @@ pub fn measure(plan: &Plan) -> io::Result<Report> {
     Ok(report)
 }
 
-/// What pgbench wrote of each transaction: client, number, microseconds, script, and when it ended.
+/// Reads pgbench's log of transactions: client, number, microseconds, script, and the time of its end.
 fn read_log(directory: &Path, prefix: &str, rows: u64) -> io::Result<Measured> {
     let mut transactions: Vec<(f64, f64)> = Vec::new();
     for entry in std::fs::read_dir(directory)? {

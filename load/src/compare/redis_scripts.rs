@@ -1,4 +1,5 @@
-//! What somebody builds with Redis alone: one script call takes a free address, notes its record and its owner's index.
+//! Alternatives built with Redis alone: one script call takes a free address, and writes its record and the index of its
+//! owner.
 
 use std::io;
 use std::time::Duration;
@@ -13,21 +14,21 @@ use crate::report::Report;
 use crate::scan::{Answer, Said};
 use crate::target::{Redis, RedisControl, push_word};
 
-/// Addresses that one call puts into a sorted set.
+/// Addresses that one call adds to a sorted set.
 const CHUNK: u64 = 8_192;
 
 /// How free addresses are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
-    /// One bit an address; the first that is not set.
+    /// One bit per address; takes the first that is not set.
     Bitmap,
-    /// All free addresses in a sorted set; the lowest.
+    /// All free addresses in a sorted set; takes the lowest.
     SortedSet,
-    /// A list of those that came back, and a counter of those that never went.
+    /// A list of released addresses, and a counter for those that were never taken.
     List,
 }
 
-/// All of them.
+/// All scripts.
 pub const SCRIPTS: [Script; 3] = [Script::Bitmap, Script::SortedSet, Script::List];
 
 impl Script {
@@ -39,7 +40,7 @@ impl Script {
         }
     }
 
-    /// KEYS: free, records, owners. ARGV: owner, record, size of the pool.
+    /// The script. KEYS: free, records, owners. ARGV: owner, record, size of the pool.
     fn text(self) -> String {
         let take = match self {
             Script::Bitmap => {
@@ -59,9 +60,9 @@ impl Script {
     }
 }
 
-/// The lanes, and which addresses have been given.
+/// The lanes, and which addresses have been handed out.
 struct Scripts {
-    /// Everything of a call up to the owner, and everything behind it.
+    /// The parts of a call before and after the owner.
     start: Vec<u8>,
     end: Vec<u8>,
     counts: Vec<u32>,
@@ -69,7 +70,7 @@ struct Scripts {
     twice: u64,
     held: u64,
     refused: u64,
-    /// What Redis says in place of an answer, first.
+    /// The first error of Redis.
     error: Option<String>,
 }
 
@@ -81,7 +82,7 @@ impl Workload for Scripts {
         self.counts[lane] += 1;
         let owner = who.name();
         out.extend_from_slice(&self.start);
-        out.extend_from_slice(format!("${}\r\n{owner}\r\n", owner.len()).as_bytes());
+        push_word(out, &owner);
         out.extend_from_slice(&self.end);
         Some(Kind::Allocate)
     }
@@ -129,7 +130,7 @@ pub fn measure(script: Script, plan: &Plan) -> io::Result<Report> {
                 control.call(&["EVAL", add, "1", "free", &first.to_string(), &last.to_string()])?;
             }
         }
-        // All of the bitmap is there from the beginning, as the set is.
+        // The whole bitmap exists from the beginning, as the sorted set does.
         Script::Bitmap => drop(control.call(&["SETBIT", "free", &size.to_string(), "0"])?),
         Script::List => {}
     }
@@ -146,7 +147,7 @@ pub fn measure(script: Script, plan: &Plan) -> io::Result<Report> {
         Scripts { start, end, counts: vec![0; shape.lanes()], given, twice: 0, held: 0, refused: 0, error: None };
     let before = redis.processor_time()?;
     let measured = driver::run(&shape, &mut scripts, Meter::new(shape.expected(), None))?;
-    // Of a part of it only that an address was given twice.
+    // An incomplete measurement counts only if an address was handed out twice.
     let measured = if scripts.twice > 0 { measured } else { measured.whole()? };
     let taken = redis.processor_time().map(|after| after.saturating_sub(before));
     if let Some(error) = scripts.error.take_if(|_| scripts.twice == 0) {

@@ -1,32 +1,32 @@
-//! What the rounds of one subject come to: its speed is that of the round in the middle, its faults are those of all.
+//! Combines the rounds of one subject: its speed is that of the middle round, its faults are those of all rounds.
 
 use std::collections::BTreeMap;
 
 use crate::report::{Report, median};
 
-/// See the module.
+/// The combined rounds of a subject.
 pub struct Found {
-    /// The round in the middle by its rate, of two there the slower one; of those that were measurements, if any was.
+    /// The middle round by rate, the slower of two; among the rounds that are measurements, if there are any.
     pub middle: Report,
-    /// Medians of those rounds: of an even number the mean of the two in the middle.
+    /// The medians over those rounds; for an even number, the mean of the two in the middle.
     pub per_second: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
-    /// Rounds that these are of.
+    /// The number of rounds behind these figures.
     pub rounds: usize,
     pub least: f64,
     pub most: f64,
     /// Other rounds in which the subject was found to be wrong.
     pub wrong: Vec<Report>,
     pub is_faulty: bool,
-    /// Of all rounds: addresses handed out twice, refusals by kind, and why some were no measurements.
+    /// Over all rounds: addresses handed out twice, refusals by kind, and why some are not measurements.
     pub duplicates: u64,
     pub refused: BTreeMap<String, u64>,
     pub not_made: Vec<String>,
 }
 
 impl Found {
-    /// None where there was no round.
+    /// Combines the rounds; none if there are no rounds.
     pub fn of(reports: Vec<Report>) -> Option<Self> {
         let (mut refused, mut duplicates) = (BTreeMap::new(), 0);
         for report in &reports {

@@ -10,11 +10,11 @@ pub struct Connection {
     pub stream: TcpStream,
     pub inbox: Vec<u8>,
     pub outbox: Vec<u8>,
-    /// Lanes whose answers are due, where answers come in order.
+    /// If answers come in order: the lanes whose answers are due.
     pub due: VecDeque<usize>,
-    /// What the server said last of the connection itself, as that it has too many.
+    /// The server's last message about the connection itself, such as a refusal because of too many connections.
     pub words: String,
-    /// Registered for writability, because the last write was cut short.
+    /// Registered for writability, because the last write was incomplete.
     wants_write: bool,
 }
 
@@ -22,7 +22,7 @@ impl Connection {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// Nothing listens at this address.
     pub fn open(server: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(server)
             .map_err(|error| io::Error::new(error.kind(), format!("connecting to {server}: {error}")))?;
@@ -32,14 +32,14 @@ impl Connection {
         Ok(Self { server, stream, inbox, outbox, due, words: String::new(), wants_write: false })
     }
 
-    /// The error with the server's address, and what the server said before.
+    /// The error with the server's address, and the server's last message about the connection.
     pub fn named(&self, error: &io::Error) -> io::Error {
         let Self { server, words, .. } = self;
         let words = if words.is_empty() { String::new() } else { format!("; it said: {}", words.trim_end()) };
         io::Error::new(error.kind(), format!("{server}: {error}{words}"))
     }
 
-    /// Writes what the socket takes; how many bytes that was.
+    /// Writes as much as the socket takes, and returns the number of bytes.
     ///
     /// # Errors
     /// The server closed the connection.
@@ -57,7 +57,7 @@ impl Connection {
         Ok(written as u64)
     }
 
-    /// Whether it waits for writability from now on, if that has changed.
+    /// Whether the connection has to wait for writability from now on; none if that has not changed.
     pub fn changes_interest(&mut self) -> Option<bool> {
         let wants_write = !self.outbox.is_empty();
         (wants_write != self.wants_write).then(|| {

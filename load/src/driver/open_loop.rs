@@ -1,4 +1,5 @@
-//! The open loop: who arrived is sent as soon as a lane is free, and told as never sent where the server stays behind.
+//! The open loop: a request that has arrived is sent as soon as a lane is free. If the server stays behind, the remaining
+//! requests are reported as never sent.
 
 use std::io;
 use std::time::Duration;
@@ -7,12 +8,14 @@ use super::{Run, Stop, Workload};
 use crate::arrivals::Arrivals;
 use crate::interrupt;
 
-/// How long what arrived in an open loop may be sent after the end, when the server is behind: as long as the run, within these.
+/// How long the requests of an open loop may still be sent after its end, if the server is behind: as long as the run,
+/// within these limits.
 const BEHIND_MIN: Duration = Duration::from_secs(5);
 const BEHIND_MAX: Duration = Duration::from_secs(30);
 
 impl<W: Workload> Run<'_, W> {
-    /// Sends what has arrived while lanes are free. True: nothing more arrives before the end, and all of it was sent.
+    /// Sends the requests that have arrived, while lanes are free. True: no more will arrive before the end, and all were
+    /// sent.
     pub(super) fn send_arrivals(&mut self) -> io::Result<bool> {
         let mut touched = Vec::new();
         let over = loop {
@@ -34,12 +37,12 @@ impl<W: Workload> Run<'_, W> {
             if next > now {
                 break false;
             }
-            // Where no lane is left that has anything to ask, all has been asked.
+            // If no lane is free and nothing is outstanding, every lane has nothing more to ask.
             let Some(lane) = self.free.pop_front() else { break self.outstanding == 0 };
-            // A lane that has nothing more to ask is not asked again, and who arrived takes another.
+            // A lane that has nothing more to ask is not used again, and the arrival takes another lane.
             if self.send(lane, next, now) {
                 touched.push(lane / self.shape.depth);
-                // Who arrived before measuring and is sent in it is not measured.
+                // A request that arrived before measuring is not measured, even if it is sent afterwards.
                 self.arrived += u64::from(self.counts(next));
                 if let Some(arrivals) = &mut self.arrivals {
                     arrivals.advance();
@@ -54,7 +57,7 @@ impl<W: Workload> Run<'_, W> {
         Ok(over)
     }
 
-    /// Those who arrived until now, or until the end, and were not sent, never are.
+    /// Counts the requests that arrived until now, or until the end, and were not sent: they never will be.
     pub(super) fn note_never_sent(&mut self, now: Duration) {
         let Some((next, rate)) = self.arrivals.as_ref().map(Arrivals::next).zip(self.shape.rate) else { return };
         let Some(since) = self.measuring_since else { return };
@@ -66,7 +69,7 @@ impl<W: Workload> Run<'_, W> {
         };
     }
 
-    /// The end is long over, and the server has not taken what arrived before.
+    /// Is the end long over while requests that arrived before it have not been sent?
     fn is_too_far_behind(&self, next: Duration, now: Duration) -> bool {
         let expected = self.shape.expected().unwrap_or(Duration::MAX / 4);
         let end = self.measuring_since.unwrap_or_default() + expected;

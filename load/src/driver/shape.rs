@@ -1,4 +1,4 @@
-//! What a run of the driver is given, and what it measured.
+//! The parameters of a run of the driver, and its measurements.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,40 +10,54 @@ use crate::meter::{Kind, Meter};
 /// When a run ends.
 #[derive(Debug, Clone, Copy)]
 pub enum Stop {
-    /// After so many answers, the warm-up not counted.
+    /// After this number of answers, without the warm-up.
     Requests(u64),
-    /// After this time, the warm-up not counted.
+    /// After this time, without the warm-up.
     After(Duration),
 }
 
-/// The shape of a run.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// Connections are dealt over these in turn.
+    /// Connections are distributed over these servers in turn.
     pub servers: Vec<SocketAddr>,
     pub connections: usize,
     pub depth: usize,
-    /// Time at the start that is driven and not measured.
+    /// How long the run is driven before measuring.
     pub warmup: Duration,
     pub stop: Stop,
     /// Open loop: requests arrive at this rate.
     pub rate: Option<Rate>,
-    /// Of the arrivals.
+    /// Seed of the arrivals.
     pub seed: u32,
-    /// Requests count as lost when nothing was sent or answered for so long.
+    /// Requests count as lost if nothing was sent or answered for this long.
     pub patience: Duration,
 }
 
-/// As of [`Shape::patience`], unless said otherwise.
+/// The default of [`Shape::patience`].
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
 
 impl Shape {
+    /// A closed loop that is measured from its beginning; the caller fills in the servers.
+    pub fn closed(connections: usize, depth: usize, stop: Stop) -> Self {
+        Self {
+            servers: Vec::new(),
+            connections,
+            depth,
+            warmup: Duration::ZERO,
+            stop,
+            rate: None,
+            seed: 0,
+            patience: PATIENCE_DEFAULT,
+        }
+    }
+
     /// Requests that may be outstanding at once.
     pub fn lanes(&self) -> usize {
         self.connections * self.depth
     }
 
-    /// About how long it will take, where that is set.
+    /// The expected length of the run, if it can be told.
     pub fn expected(&self) -> Option<Duration> {
         match (self.stop, self.rate) {
             (Stop::After(time), _) => Some(time),
@@ -53,38 +67,38 @@ impl Shape {
     }
 }
 
-/// A request that will not be answered any more.
+/// A request that will never be answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Lost {
     pub kind: Kind,
     pub server: SocketAddr,
     pub waited: Duration,
-    /// The server had its time. False: the run was cut off.
+    /// The server had enough time to answer. False: the run was cut off.
     pub is_fault: bool,
 }
 
-/// What a run measured.
+/// The measurements of a run.
 pub struct Measured {
     pub meter: Meter,
     pub answers: u64,
-    /// Of a closed loop that stops after a time: those of them that came when it was over, as their requests had been sent.
+    /// In a closed loop that stops after a time: the answers that came after its end.
     pub late: u64,
-    /// What the answers in time took; until the last answer, where none was late.
+    /// The time in which the answers counted in the rate came; without late answers, until the last answer.
     pub elapsed: Duration,
     /// Requests without an answer when the run was given up.
     pub lost: u64,
-    /// Why it ended before its time: a signal, or a connection that was lost.
+    /// Why the run ended early: a signal, or a lost connection.
     pub cut_off: Option<String>,
-    /// Answers that nobody had asked for.
+    /// Answers to no open request.
     pub unexpected: u64,
-    /// Of an open loop: requests that arrived and were never sent, because the server was too far behind.
+    /// In an open loop: requests that arrived and were never sent, because the server was too far behind.
     pub never_sent: u64,
     pub bytes_sent: u64,
     pub bytes_received: u64,
 }
 
 impl Measured {
-    /// Nothing yet.
+    /// No measurements yet.
     pub fn new(meter: Meter) -> Self {
         Self {
             meter,
@@ -100,21 +114,21 @@ impl Measured {
         }
     }
 
-    /// Of a run that came to nothing.
+    /// The measurements of a run that failed.
     pub fn nothing() -> Self {
         Self::new(Meter::new(None, None))
     }
 
-    /// Answers in a second. Those that came late are in no rate: one that waited for capacity may come long after the end.
+    /// Answers per second. Late answers are excluded: a request that waited for capacity may be answered long after the end.
     pub fn per_second(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { (self.answers - self.late) as f64 / seconds } else { 0.0 }
     }
 
-    /// What was measured, if it is whole: of what is only a part of something else, half is nothing.
+    /// The measurements if they are complete: as part of a larger measurement, half a run is worth nothing.
     ///
     /// # Errors
-    /// It was cut off.
+    /// The run was cut off.
     pub fn whole(self) -> io::Result<Self> {
         match self.cut_off {
             Some(why) => Err(io::Error::other(why)),

@@ -1,4 +1,4 @@
-//! SET on a bare Redis, one at a time: what a round trip to the store costs, whatever is done there.
+//! SET on a bare Redis, one request at a time: the cost of a round trip to the store, whatever the store does.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ const VALUE: &str = "an address, whose it is, since when, and what it is held fo
 #[derive(Default)]
 struct Sets {
     count: u32,
-    /// What Redis says in place of OK, first.
+    /// The first answer of Redis that was not OK.
     error: Option<String>,
 }
 

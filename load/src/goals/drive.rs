@@ -1,4 +1,4 @@
-//! How allod is measured for a goal: a server of its own, a scenario under audit, and what stands beside it.
+//! Makes the measurements of allod for the goals: a server of its own, a scenario under audit, and the comparison beside it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,14 +20,14 @@ use crate::scenario::{Record, Settings};
 use crate::session::Session;
 use crate::target::{Backend, Flush, Redis, RedisCluster, Store, Target};
 
-/// Prefix of networks that no measurement fills.
+/// A prefix of networks that no measurement fills.
 const LARGE: &str = "10.0.0.0/8";
 /// The name of a scenario's first network.
 const FIRST: &str = "load-00";
-/// So many answers clients have before a hand-over, and after it.
+/// How many answers the clients must get before a hand-over, and after it.
 const BEFORE_AND_AFTER: u64 = 200;
-/// What lies in Redis of reservations: bytes of memory of their hashes, bytes of the records in these, how many, and bytes of
-/// memory of the indexes.
+/// The space of reservations in Redis: the memory of their hashes in bytes, the bytes of the records in these, the number of
+/// records, and the memory of the indexes in bytes.
 const ROOM: &str = "local hashes, records, count, indexes = 0, 0, 0, 0 \
     local function used(key) return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', '0') end \
     for _, key in ipairs(redis.call('KEYS', '{allod}:*')) do \
@@ -45,11 +45,11 @@ pub fn echo(size: &Size) -> io::Result<Reading> {
     Reading::of(&crate::echo::measure(size.shape(size.connections, size.depth), true)?)
 }
 
-/// A scenario on a server of its own.
+/// Runs a scenario on a server of its own.
 pub fn load(load: &Load, size: &Size) -> io::Result<Reading> {
     let shape = size.shape(size.connections, load.depth.of(size));
     let mut target = Target::start(load.backend)?;
-    let mut reading = Reading::of(&run(load, shape, 0, &mut target)?)?;
+    let mut reading = Reading::of(&run(load, shape, &mut target)?)?;
     if let Some(redis) = &target.redis {
         let batches = sums(redis, BATCHES)?;
         reading.figures.extend(batches.first().map(|&batches| (Figure::HistoryBatches, batches as f64)));
@@ -57,11 +57,11 @@ pub fn load(load: &Load, size: &Size) -> io::Result<Reading> {
     Ok(reading)
 }
 
-/// A scenario on this server; the seed makes its owners others than those of an earlier one.
-fn run(load: &Load, shape: Shape, seed: u32, target: &mut Target) -> io::Result<Report> {
+/// Runs a scenario on this server.
+fn run(load: &Load, shape: Shape, target: &mut Target) -> io::Result<Report> {
     let settings = Settings {
         lanes: shape.lanes(),
-        seed,
+        seed: shape.seed,
         brief: true,
         record: load.record,
         networks: Some(load.networks),
@@ -82,26 +82,26 @@ pub fn beside_set(flush: Flush, size: &Size) -> io::Result<Reading> {
     let redis = target.redis.as_ref().map(Redis::address).ok_or_else(no_redis)?;
     let bare = bare_set::measure(redis, size)?;
     let shape = size.shape(1, 1);
-    let mut reading = Reading::of(&run(&Load::fill(Backend::redis(flush)), shape, 0, &mut target)?)?;
+    let mut reading = Reading::of(&run(&Load::fill(Backend::redis(flush)), shape, &mut target)?)?;
     reading.figures.insert(Figure::BareP50Ms, bare.p50_ms);
     reading.figures.insert(Figure::BareP99Ms, bare.p99_ms);
     Ok(reading)
 }
 
-/// As fast as it goes, then an open loop at half of that rate on the same server.
+/// A closed loop, then an open loop at half of its rate.
 pub fn half_rate(backend: Backend, size: &Size) -> io::Result<Reading> {
     let fill = Load { cidr: Some(LARGE.to_owned()), ..Load::fill(backend) };
     let shape = size.shape(size.connections, size.depth);
     let mut target = Target::start(backend)?;
-    let closed = run(&fill, shape.clone(), 0, &mut target)?;
+    let closed = run(&fill, shape.clone(), &mut target)?;
     if Reading::of(&closed)?.faulty {
         return Ok(Reading::wrong());
     }
     let rate = Rate { per_second: (closed.per_second / 2.0).max(1.0), spread: Spread::Poisson };
-    // On a server of its own: what is held already would have to be listed first.
+    // A new server: on the old one, everything that it holds would have to be listed first.
     drop(target);
     let mut target = Target::start(backend)?;
-    Reading::of(&run(&fill, Shape { rate: Some(rate), ..shape }, 0, &mut target)?)
+    Reading::of(&run(&fill, Shape { rate: Some(rate), ..shape }, &mut target)?)
 }
 
 /// The p99 of one network alone, and beside a flood of another.
@@ -115,7 +115,7 @@ pub fn flood(size: &Size) -> io::Result<Reading> {
         seed: 0,
     };
     let found = isolation.run()?;
-    // It tells of faults, and those of one count whatever became of the others.
+    // `Reading::of` reports faults, and the fault of one report counts whatever the others are.
     let readings: Vec<io::Result<Reading>> = found.reports().map(Reading::of).collect();
     if found.is_faulty() {
         return Ok(Reading::wrong());
@@ -124,13 +124,14 @@ pub fn flood(size: &Size) -> io::Result<Reading> {
     Ok(Reading { figures: found.p99_ratio.map(|ratio| (Figure::P99Ratio, ratio)).into_iter().collect(), faulty: false })
 }
 
-/// Many reservations are made, the server is ended, and started again: how long until it is ready.
+/// Makes many reservations, ends the server, and measures how long it takes to become ready again.
 ///
-/// It is killed, but over Redis ended in order: the name of a node that was killed is waited for, and that is not loading.
+/// The server is killed, except over Redis, where it is stopped in order: a new server waits for the name of a node that was
+/// killed, and that wait is not loading.
 pub fn restart(backend: Backend, size: &Size) -> io::Result<Reading> {
     let mut target = Target::start(backend)?;
     let shape = Shape { stop: Stop::Requests(size.reservations), ..size.shape(size.connections, size.depth) };
-    let filled = run(&Load::fill(backend), shape, 0, &mut target)?;
+    let filled = run(&Load::fill(backend), shape, &mut target)?;
     if Reading::of(&filled)?.faulty {
         return Ok(Reading::wrong());
     }
@@ -139,19 +140,19 @@ pub fn restart(backend: Backend, size: &Size) -> io::Result<Reading> {
     reading.figures.insert(Figure::ReadySeconds, ready.as_secs_f64());
     let held = Control::connect(&target.servers)?.usage(FIRST)?.held;
     if held != u128::from(filled.held) {
-        eprintln!("allod-load: {} were held, and after the start {held}", filled.held);
+        say!("allod-load: {} were held, and after the start {held}", filled.held);
         reading.faulty = true;
     }
     Ok(reading)
 }
 
-/// Many reservations are made over two nodes, and the one that owns the register is taken out of service while a client at each
-/// asks for addresses, one request at a time: the longest that one of them waited.
+/// Makes many reservations over two nodes, and drains the owner of the register while a client at each node allocates
+/// addresses, one request at a time. The figure is the longest wait of a client.
 pub fn hand_over(size: &Size) -> io::Result<Reading> {
     let backend = Backend { nodes: 2, ..Backend::redis(Flush::Everysec) };
     let mut target = Target::start(backend)?;
     let shape = Shape { stop: Stop::Requests(size.reservations), ..size.shape(size.connections, size.depth) };
-    let filled = run(&Load::fill(backend), shape, 0, &mut target)?;
+    let filled = run(&Load::fill(backend), shape, &mut target)?;
     if Reading::of(&filled)?.faulty {
         return Ok(Reading::wrong());
     }
@@ -180,7 +181,7 @@ pub fn hand_over(size: &Size) -> io::Result<Reading> {
     Ok(reading)
 }
 
-/// Asks something else until clients have had some more answers, or one of them has ended.
+/// Pings until the clients have had some more answers, or one of them has ended.
 fn until_answered<T>(control: &mut Control, answers: &AtomicU64, waits: &[ScopedJoinHandle<'_, T>]) -> io::Result<()> {
     let goal = answers.load(Ordering::Relaxed) + BEFORE_AND_AFTER;
     while answers.load(Ordering::Relaxed) < goal && !waits.iter().any(ScopedJoinHandle::is_finished) {
@@ -189,7 +190,7 @@ fn until_answered<T>(control: &mut Control, answers: &AtomicU64, waits: &[Scoped
     Ok(())
 }
 
-/// Asks a server for addresses until it is over, and counts the answers: how long the slowest took.
+/// Allocates addresses until `is_over`, counts the answers, and returns how long the slowest took.
 fn longest_wait(server: SocketAddr, is_over: &AtomicBool, answers: &AtomicU64) -> io::Result<Duration> {
     let mut control = Control::connect(&[server])?;
     let mut longest = Duration::ZERO;
@@ -205,7 +206,7 @@ fn longest_wait(server: SocketAddr, is_over: &AtomicBool, answers: &AtomicU64) -
     Ok(longest)
 }
 
-/// Many reservations are made: what each takes in Redis, history apart.
+/// Makes many reservations, and measures the space of each in Redis, without history.
 pub fn room(stock: Stock, size: &Size) -> io::Result<Reading> {
     let mut target = Target::start(Backend::redis(Flush::Off))?;
     let shape = size.shape(size.connections, size.depth);
@@ -216,7 +217,7 @@ pub fn room(stock: Stock, size: &Size) -> io::Result<Reading> {
         Stock::Dense => {}
         Stock::Sparse => (load.cidr, load.policy) = (Some("2001:db8::/64".to_owned()), Some("random")),
         Stock::Oldest => {
-            // Each lane lets its oldest go for another, until all are others than at first.
+            // Each lane exchanges its oldest address for another, until all have been replaced.
             load.policy = Some("oldest");
             load.hold = Some((size.reservations as usize).div_ceil(shape.lanes()));
             requests = size.reservations * 3;
@@ -224,7 +225,7 @@ pub fn room(stock: Stock, size: &Size) -> io::Result<Reading> {
         Stock::Labels => load.record = Record::LABELLED,
         Stock::Leases => load.record = Record::LEASED,
     }
-    let filled = run(&load, Shape { stop: Stop::Requests(requests), ..shape }, 0, &mut target)?;
+    let filled = run(&load, Shape { stop: Stop::Requests(requests), ..shape }, &mut target)?;
     if Reading::of(&filled)?.faulty {
         return Ok(Reading::wrong());
     }
@@ -247,18 +248,13 @@ pub fn room(stock: Stock, size: &Size) -> io::Result<Reading> {
     Ok(Reading { figures, faulty: false })
 }
 
-/// Registers on as many primaries of one Redis Cluster, each with a node and a load of its own, all at once.
+/// Several registers, each on its own primary of one Redis Cluster, with its own node and load, all at the same time.
 pub fn primaries(count: usize, size: &Size) -> io::Result<Reading> {
     let cluster = RedisCluster::start(count, Flush::Everysec)?;
     let targets = (0..count).map(|primary| Target::on_primary(&cluster, primary)).collect::<io::Result<Vec<_>>>()?;
     let fill = |mut target: Target| {
-        let report = run(
-            &Load::fill(Backend::redis(Flush::Everysec)),
-            size.shape(size.connections, size.depth),
-            0,
-            &mut target,
-        )?;
-        Reading::of(&report)
+        let shape = size.shape(size.connections, size.depth);
+        Reading::of(&run(&Load::fill(Backend::redis(Flush::Everysec)), shape, &mut target)?)
     };
     let readings: Vec<io::Result<Reading>> = std::thread::scope(|scope| {
         let loads: Vec<_> = targets.into_iter().map(|target| scope.spawn(|| fill(target))).collect();
@@ -266,7 +262,7 @@ pub fn primaries(count: usize, size: &Size) -> io::Result<Reading> {
             loads.into_iter().map(|load| load.join().map_err(|_| io::Error::other("a load ended in a panic"))?);
         ended.collect()
     });
-    // Who is wrong is wrong, whatever became of the others.
+    // A fault of one server counts, whatever the others did.
     if readings.iter().flatten().any(|reading| reading.faulty) {
         return Ok(Reading::wrong());
     }
@@ -281,7 +277,7 @@ fn no_redis() -> io::Error {
     io::Error::other("there is no Redis below the server")
 }
 
-/// The numbers that a script answers.
+/// The numbers in the answer of a script.
 fn sums(redis: &Redis, script: &str) -> io::Result<Vec<u64>> {
     let answer = redis.call(&["EVAL", script, "0"])?;
     let numbers: Result<Vec<u64>, _> = answer.split(' ').map(str::parse).collect();

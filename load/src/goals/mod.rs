@@ -1,8 +1,9 @@
-//! Every goal of speed in one run: each measurement once a round, in turns, and a table of what was wanted and what was found.
+//! All speed goals in one run: each measurement is made once per round, in turns, and a table shows the goals and the
+//! results.
 //!
-//! A goal is data (`table`): its name, what is wanted, and the figures that it divides. A measurement (`probe`) is made once a
-//! round however many goals use it, by a server of its own (`drive`); a goal's value is the median of those of its rounds, so
-//! that a machine that is slower for a while is slower for both sides of a ratio. `result` judges and prints.
+//! A goal is data (`table`): its name, its bound, and the figures that it divides. A measurement (`probe`) is made once per
+//! round, however many goals use it, on a server of its own (`drive`). The value of a goal is the median over its rounds, so
+//! that a machine that is slow for a while is slow for both sides of a ratio. `result` judges and prints.
 
 mod bare_set;
 mod drive;
@@ -23,10 +24,10 @@ use crate::interrupt;
 use crate::report::Telling;
 use crate::report::document::{check_place, write_file};
 
-/// Goals of the pool that is filled begin so, and of its addresses one of so many is free.
+/// The prefix of the goals that fill a pool, and the share of its addresses that is left free: one in so many.
 const FULL_POOL: &str = "full";
 const FULL_POOL_FREE_OF: u64 = 1_000;
-/// Longest measurement that is allowed, in seconds.
+/// The longest measurement that is allowed, in seconds.
 const SECONDS_MAX: f64 = 600.0;
 
 /// `allod-load goals`.
@@ -64,10 +65,10 @@ pub struct GoalsArguments {
     save: Option<PathBuf>,
 }
 
-/// Measures in turns, and prints the table. True: a server was found to be wrong, or with `--strict` a goal is missed.
+/// Measures in turns, and prints the table. True: a server was found to be wrong, or, with `--strict`, a goal is missed.
 ///
 /// # Errors
-/// No goal has such a name, or something that is installed could not be measured; the table is printed before.
+/// No goal has such a name, or a measurement failed although its programs are installed; the table is printed before.
 pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
     let size = arguments.size()?;
     let goals = chosen(goals(&size), &arguments.only)?;
@@ -95,7 +96,7 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
         telling.note(write_file(path, &serde_json::to_string_pretty(&outcome)?));
     }
     telling.end(is_faulty)?;
-    // Who is wrong is wrong, whatever else could not be measured.
+    // A fault counts, whatever else could not be measured.
     if is_faulty {
         return Ok(true);
     }
@@ -107,7 +108,7 @@ pub fn run(arguments: &GoalsArguments) -> io::Result<bool> {
 }
 
 impl GoalsArguments {
-    /// What is free in the full pool has to do for the lanes, each of which keeps an address.
+    /// Checks that the free addresses of the full pool are enough for the lanes, each of which keeps one.
     fn check_full_pool(&self, goals: &[Goal]) -> io::Result<()> {
         let lanes = u64::from(self.turns.connections) * u64::from(self.turns.depth);
         let free = (1u64 << (32 - self.full_pool)) / FULL_POOL_FREE_OF;
@@ -138,7 +139,7 @@ impl GoalsArguments {
     }
 }
 
-/// The goals whose names begin with one of these; every one has to be the beginning of some.
+/// The goals whose names begin with one of these prefixes; each prefix must match at least one.
 fn chosen(goals: Vec<Goal>, only: &[String]) -> io::Result<Vec<Goal>> {
     if let Some(unknown) = only.iter().find(|only| !goals.iter().any(|goal| goal.name.starts_with(only.as_str()))) {
         let names: Vec<&str> = goals.iter().map(|goal| goal.name.as_str()).collect();
@@ -149,11 +150,11 @@ fn chosen(goals: Vec<Goal>, only: &[String]) -> io::Result<Vec<Goal>> {
     Ok(goals.into_iter().filter(is_chosen).collect())
 }
 
-/// Makes each measurement that a goal uses once a round.
+/// Makes each measurement that a goal uses, once per round.
 fn measure(goals: &[Goal], size: &Size, rounds: u16) -> Vec<Measurement> {
     let mut probes: Vec<&Probe> = Vec::new();
     for goal in goals {
-        // Where one side cannot be measured, nobody needs the other; what is missing is told.
+        // If one side of a ratio cannot be measured, the other is not needed; the reason is reported.
         let takes = goal.takes();
         let is_missing = |take: &&&Take| take.probe.missing().is_some();
         let missing: Vec<&Take> = takes.iter().filter(is_missing).copied().collect();
@@ -167,7 +168,7 @@ fn measure(goals: &[Goal], size: &Size, rounds: u16) -> Vec<Measurement> {
     for round in 1..=rounds {
         for measurement in &mut measurements {
             if measurement.is_due(round) {
-                eprintln!("round {round} of {rounds}: {}", measurement.name);
+                say!("round {round} of {rounds}: {}", measurement.name);
             }
             measurement.make(round, size);
             if interrupt::signal().is_some() {

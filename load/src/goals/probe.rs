@@ -1,4 +1,4 @@
-//! What is measured: each probe starts what it needs, drives it, and gives figures by name.
+//! The measurements: each probe starts what it needs, drives it, and returns named figures.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,69 +8,56 @@ use serde::Serialize;
 
 use super::drive;
 use crate::compare::{self, Plan, Subject};
-use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::driver::{Shape, Stop};
 use crate::meter::Kind;
 use crate::refusal::is_for_room;
 use crate::report::Report;
 use crate::scenario::{Name, Record};
 use crate::target::{Backend, Flush, Store};
 
-/// How long and how large measurements are.
+/// The duration and the sizes of measurements.
 pub struct Size {
     pub seconds: f64,
     pub connections: usize,
     pub depth: usize,
     /// Prefix length of the pool that is filled.
     pub full_pool: u8,
-    /// Reservations that are many.
+    /// What counts as many reservations.
     pub reservations: u64,
-    /// Networks that are many.
+    /// What counts as many networks.
     pub networks: usize,
 }
 
 impl Size {
-    pub fn time(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
-    }
-
-    /// A closed loop for the time of a measurement, at servers that a session fills in.
+    /// A closed loop for the time of a measurement; a session fills in its servers.
     pub fn shape(&self, connections: usize, depth: usize) -> Shape {
-        Shape {
-            servers: Vec::new(),
-            connections,
-            depth,
-            warmup: Duration::ZERO,
-            stop: Stop::After(self.time()),
-            rate: None,
-            seed: 0,
-            patience: PATIENCE_DEFAULT,
-        }
+        Shape::closed(connections, depth, Stop::After(Duration::from_secs_f64(self.seconds)))
     }
 }
 
-/// What a probe finds. The names are stable.
+/// The figures of probes. The names are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Answers.
+    /// Answers per second.
     PerSecond,
-    /// Grants of addresses that the server chose, where others are asked too.
+    /// Grants per second of addresses that the server chose, in a mix with other requests.
     AllocationsPerSecond,
     P50Ms,
     P99Ms,
     P999Ms,
-    /// Processor time of Redis for an answer, in microseconds.
+    /// Processor time of Redis per answer, in microseconds.
     RedisMicros,
-    /// Of SET on the same Redis.
+    /// Latencies of SET on the same Redis.
     BareP50Ms,
     BareP99Ms,
-    /// p99 of a network beside a flood of another, over its p99 alone.
+    /// p99 of a network beside a flood of another, divided by its p99 alone.
     P99Ratio,
     /// From the start of the process until it says that it is ready.
     ReadySeconds,
-    /// The longest that a client waited while the register was handed over.
+    /// The longest wait of a client while the register was handed over.
     PauseSeconds,
-    /// What a reservation takes in Redis beyond the bytes of its record; of that the hashes' part, and the indexes'.
+    /// Space of a reservation in Redis beyond the bytes of its record, and the parts of the hashes and of the indexes.
     BytesOver,
     HashBytesOver,
     IndexBytes,
@@ -78,12 +65,12 @@ pub enum Figure {
     RecordBytes,
     /// Batches of changes that Redis keeps at the end.
     HistoryBatches,
-    /// Registers that were driven at once; their rate is that of all together.
+    /// Registers that were driven at once; the rate is that of all together.
     Registers,
 }
 
 impl Figure {
-    /// Of two, the better one is the greater.
+    /// Is a greater value better?
     pub fn is_rate(self) -> bool {
         matches!(self, Figure::PerSecond | Figure::AllocationsPerSecond)
     }
@@ -92,7 +79,7 @@ impl Figure {
 /// Requests outstanding on each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// As the run says.
+    /// The depth of the run.
     Many,
     One,
 }
@@ -113,7 +100,7 @@ pub struct Load {
     pub scenario: Name,
     pub depth: Depth,
     pub networks: usize,
-    /// Each connection keeps to one of them.
+    /// Each connection stays in one network.
     pub keep_network: bool,
     pub record: Record,
     pub cidr: Option<String>,
@@ -124,7 +111,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Allocations in one network of a /8 that is empty.
+    /// Allocations in one empty /8 network.
     pub fn fill(backend: Backend) -> Self {
         Self {
             backend,
@@ -157,11 +144,11 @@ impl Load {
     }
 }
 
-/// Somebody else, measured as `compare` does.
+/// An alternative to allod, measured as in `compare`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rival {
     pub subject: Subject,
-    /// In place of those of the run.
+    /// Overrides the number of connections of the run.
     pub connections: Option<usize>,
     pub depth: Depth,
     pub flush: Flush,
@@ -176,7 +163,7 @@ impl Rival {
     }
 
     fn plan(&self, size: &Size) -> Plan {
-        // More than the fastest of them gives in the time. Kea has pools of its own.
+        // More addresses than the fastest of them hands out in the time. Kea has pools of its own.
         let addresses = match self.subject {
             Subject::Postgres => 40_000.0 * size.seconds.max(1.0),
             _ => 400_000.0 * size.seconds,
@@ -184,7 +171,7 @@ impl Rival {
         Plan {
             seconds: size.seconds,
             connections: self.connections.unwrap_or(size.connections),
-            // pgbench has one transaction outstanding on each.
+            // pgbench has one outstanding transaction on each connection.
             depth: if self.subject == Subject::Postgres { 1 } else { self.depth.of(size) },
             pool: prefix_length(addresses),
             flush: self.flush,
@@ -198,31 +185,31 @@ impl Rival {
         let Plan { connections, depth, .. } = plan;
         let replicas = if self.replicas > 0 { format!(", {} replica", self.replicas) } else { String::new() };
         let level = if self.fill_level > 0.0 { format!(", {} % full", self.fill_level * 100.0) } else { String::new() };
-        // Kea is asked at a rate.
+        // Kea is offered a rate, and has no lanes.
         let lanes = if self.subject == Subject::Kea { String::new() } else { format!(": {connections} x {depth}") };
         format!("{}{replicas}{level}{lanes}", self.subject.name(&plan))
     }
 }
 
-/// Addresses of the full pool of allod that stands beside Kea's: enough that no lane of it changes the level.
+/// The size of allod's full pool in the comparison with Kea: large enough that its lanes do not change the fill level.
 pub fn kea_addresses(size: &Size) -> f64 {
     260_000.0 * size.seconds.max(1.0)
 }
 
-/// Of the smallest IPv4 network with so many addresses, within what is sensible.
+/// The prefix length of the smallest IPv4 network with this many addresses, within sensible bounds.
 pub fn prefix_length(addresses: f64) -> u8 {
     (32 - addresses.log2().ceil() as i32).clamp(8, 16) as u8
 }
 
-/// What lies in Redis when its room is measured: typical records, and how they differ from those of a pool without gaps.
+/// The reservations whose space in Redis is measured: typical records, and in what they differ from a pool without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stock {
     Dense,
-    /// At random places of a /64 of IPv6.
+    /// At random places of an IPv6 /64.
     Sparse,
-    /// By policy `oldest`, after all were exchanged once.
+    /// With policy `oldest`, after all addresses were exchanged once.
     Oldest,
-    /// With three labels of 8 and 16 bytes.
+    /// With three labels, keys of 8 bytes and values of 16.
     Labels,
     Leases,
 }
@@ -239,33 +226,33 @@ impl Stock {
     }
 }
 
-/// One measurement.
+/// A measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Probe {
     /// A server that only parses and serialises.
     Echo,
     Load(Load),
-    /// So many networks that making them takes longer than everything else: in the first round only.
+    /// So many networks that creating them takes longer than everything else: measured in the first round only.
     ManyNetworks(Load),
     Rival(Rival),
     /// SET and then allod on one Redis, one request at a time.
     BesideSet(Flush),
-    /// An open loop at half of the rate that the closed one has.
+    /// An open loop at half of the rate of a closed one.
     HalfRate(Backend),
     /// A network alone, and beside a flood of another.
     Flood,
     /// Fill, end, start.
     Restart(Backend),
-    /// Fill, and take the owner of two nodes out of service.
+    /// Fill, and drain the owner of two nodes.
     HandOver,
-    /// What reservations take in Redis.
+    /// The space of reservations in Redis.
     Room(Stock),
-    /// So many registers, each on a primary of one Redis Cluster.
+    /// This many registers, each on a primary of one Redis Cluster.
     Primaries(usize),
 }
 
 impl Probe {
-    /// As the result names it.
+    /// The name in results.
     pub fn name(&self, size: &Size) -> String {
         let Size { connections, depth, .. } = size;
         match self {
@@ -291,7 +278,7 @@ impl Probe {
         }
     }
 
-    /// Why it cannot be measured here, if so.
+    /// Why this machine cannot make the measurement, if so.
     pub fn missing(&self) -> Option<String> {
         let needs_redis = match self {
             Probe::Echo | Probe::Flood => false,
@@ -330,18 +317,19 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// A server was found to be wrong: how fast it was is no matter.
+    /// A reading without figures: if a server is wrong, its speed does not matter.
     pub fn wrong() -> Self {
         Self { figures: BTreeMap::new(), faulty: true }
     }
 
-    /// What a report has; of a server that was found to be wrong no figures, where they are not those of what was to be measured.
+    /// The figures of a report. If the server was wrong and the report is not the intended measurement, the reading has no
+    /// figures.
     ///
     /// # Errors
-    /// They are not, and nothing was wrong.
+    /// The report is not the intended measurement, and the server was not wrong.
     pub fn of(report: &Report) -> io::Result<Self> {
         if report.is_faulty() {
-            eprint!("{}", report.text());
+            say!("{}", report.text().trim_end());
         }
         match why_not(report) {
             Some(_) if report.is_faulty() => return Ok(Self::wrong()),
@@ -364,7 +352,7 @@ impl Reading {
     }
 }
 
-/// Why the figures of a report are not those of what was to be measured, if so.
+/// Why a report is not the intended measurement, if so.
 fn why_not(report: &Report) -> Option<String> {
     let refused = |(kind, count): (&String, &u64)| match is_for_room(kind) {
         true => format!("{count} requests were refused: the pool is too small for the time"),
@@ -376,15 +364,15 @@ fn why_not(report: &Report) -> Option<String> {
     })
 }
 
-/// A probe and what it found, round by round.
+/// A probe with its readings, round by round.
 pub struct Measurement {
     pub probe: Probe,
     pub name: String,
-    /// None in rounds in which it was not made.
+    /// None for rounds in which it was not made.
     pub rounds: Vec<Option<Reading>>,
     /// Why it was not made, or not again.
     pub why_not: Option<String>,
-    /// It was tried, and came to nothing.
+    /// It was tried and failed.
     pub failed: bool,
 }
 
@@ -394,7 +382,7 @@ impl Measurement {
         Self { probe: probe.clone(), name, rounds: Vec::new(), why_not: probe.missing(), failed: false }
     }
 
-    /// Is it made in this round, counted from one?
+    /// Is it made in this round? Rounds count from one.
     pub fn is_due(&self, round: u16) -> bool {
         self.why_not.is_none() && (round == 1 || !matches!(self.probe, Probe::ManyNetworks(_)))
     }
@@ -408,7 +396,7 @@ impl Measurement {
         match self.probe.measure(size) {
             Ok(reading) => self.rounds.push(Some(reading)),
             Err(error) => {
-                eprintln!("allod-load: {}: {error}", self.name);
+                say!("allod-load: {}: {error}", self.name);
                 (self.why_not, self.failed) = (Some(error.to_string()), true);
                 self.rounds.push(None);
             }

@@ -1,4 +1,4 @@
-//! What became of the goals: judged, as a table for people and as an object with stable member names.
+//! The results of the goals: judged, and presented as a table for people and as an object with stable member names.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use super::table::{Formula, Goal, Take, Wanted};
 use crate::report::document::{Machine, now};
 use crate::report::median;
 
-/// Rises when a member changes its meaning.
+/// Incremented when a member changes its meaning.
 const FORMAT: u32 = 1;
 
-/// What the run was told.
+/// The settings of the run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Setting {
     pub seconds: f64,
@@ -25,7 +25,7 @@ pub struct Setting {
     pub networks: u32,
 }
 
-/// A figure, by the name of its measurement.
+/// A figure of a measurement.
 #[derive(Debug, Clone, Serialize)]
 struct Source {
     measurement: String,
@@ -39,14 +39,15 @@ struct Row {
     what: String,
     at_least: Option<f64>,
     at_most: Option<f64>,
-    /// The median of its rounds (of an even number of them the mean of the two in the middle), and the least and the most of them; none if it was not measured.
+    /// The median of its rounds (for an even number, the mean of the two in the middle), the least and the greatest value;
+    /// none if it was not measured.
     measured: Option<f64>,
     least: Option<f64>,
     most: Option<f64>,
-    /// None if it was not measured, or nothing is wanted.
+    /// None if it was not measured, or has no bound.
     met: Option<bool>,
     why_not: Option<String>,
-    /// In each round `of`, over the best of `over` if there is one.
+    /// The value of each round is `of`, divided by the best of `over` if there is any.
     of: Option<Source>,
     over: Vec<Source>,
 }
@@ -55,13 +56,13 @@ struct Row {
 #[derive(Debug, Clone, Serialize)]
 struct Line {
     measurement: String,
-    /// The figures of each round; none where it was not made.
+    /// The figures of each round; none for rounds in which it was not made.
     rounds: Vec<Option<BTreeMap<Figure, f64>>>,
     why_not: Option<String>,
     faulty: bool,
 }
 
-/// All of it. Member names are stable: scripts read `--json`.
+/// The whole result. Member names are stable: scripts read `--json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     format: u32,
@@ -98,7 +99,7 @@ impl Outcome {
         self.goals.iter().any(|row| row.met == Some(false))
     }
 
-    /// Prints it.
+    /// Prints the result.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -129,7 +130,7 @@ impl Outcome {
                 writeln!(out, "not measured: {}: {why}", row.goal)?;
             }
         }
-        // Its figures are those of the other rounds, and so are those of its goals.
+        // The figures of such a measurement, and of its goals, come from the other rounds.
         for line in &self.measurements {
             if let Some(why) = &line.why_not {
                 let made = line.rounds.iter().flatten().count();
@@ -193,7 +194,7 @@ impl Row {
     }
 }
 
-/// Three digits that say something.
+/// Three significant digits.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         large if large >= 100.0 => 0,
@@ -204,7 +205,7 @@ fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The goal's value in each round in which all of it was measured.
+/// The value of the goal in each round in which everything for it was measured.
 fn values(goal: &Goal, measurements: &[Measurement]) -> Vec<f64> {
     let rounds = measurements.iter().map(|measurement| measurement.rounds.len()).max().unwrap_or(0);
     let value = |round| match &goal.formula {
@@ -230,14 +231,19 @@ fn why_not(goal: &Goal, measurements: &[Measurement]) -> String {
         return format!("`{command}` measures it");
     }
     let needed = |measurement: &&Measurement| goal.takes().iter().any(|take| take.probe == measurement.probe);
-    let missing = measurements.iter().filter(needed).find_map(|made| Some((made, made.why_not.as_ref()?)));
-    match missing {
-        Some((measurement, why)) => format!("{}: {why}", measurement.name),
-        None => "the time was too short for such a figure".to_owned(),
-    }
+    let missing = measurements.iter().filter(needed).find_map(|made| {
+        let why = match &made.why_not {
+            Some(why) => why,
+            None if made.is_faulty() => "a server broke a rule, so how fast it was is no matter",
+            None if made.rounds.is_empty() => "the run was ended before",
+            None => return None,
+        };
+        Some(format!("{}: {why}", made.name))
+    });
+    missing.unwrap_or_else(|| "the time was too short for such a figure".to_owned())
 }
 
-/// The least, the median, and the most.
+/// The least, the median, and the greatest value.
 fn middle(mut values: Vec<f64>) -> Option<[f64; 3]> {
     values.sort_by(f64::total_cmp);
     Some([*values.first()?, median(&values)?, *values.last()?])
@@ -285,6 +291,24 @@ mod tests {
         let nowhere = Goal { formula: Formula::Elsewhere("x"), ..goal(Wanted::AtMost(1.0)) };
         let nowhere = Row::of(&nowhere, &measurements, &SIZE);
         assert_eq!((nowhere.met, nowhere.why_not), (None, Some("`x` measures it".to_owned())));
+    }
+
+    #[test]
+    fn a_goal_without_figures_says_why_it_has_none() {
+        let goal = Goal {
+            name: "a".to_owned(),
+            what: String::new(),
+            wanted: Wanted::Shown,
+            formula: Formula::Itself(Take { probe: Probe::Echo, figure: Figure::PerSecond }),
+        };
+        let wrong = Measurement { rounds: vec![Some(Reading::wrong())], ..made(&Probe::Echo, &[]) };
+        let nothing = Measurement { rounds: vec![Some(Reading::default())], ..made(&Probe::Echo, &[]) };
+        for (measurement, why) in
+            [(wrong, "broke a rule"), (made(&Probe::Echo, &[]), "ended before"), (nothing, "the time was too short")]
+        {
+            let row = Row::of(&goal, &[measurement], &SIZE);
+            assert!(row.why_not.as_ref().is_some_and(|told| told.contains(why)), "{why}: {:?}", row.why_not);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The goals: what is wanted, and the figures that are divided for it.
+//! The goals: their bounds, and the figures that they divide.
 //!
-//! To add one: a line here, and a probe where none has its figures. Names are stable: scripts read them.
+//! To add one, add a line here, and a probe if none has its figures. Names are stable: scripts read them.
 
 use Wanted::{AtLeast, AtMost, Shown};
 
@@ -16,22 +16,22 @@ pub struct Take {
     pub figure: Figure,
 }
 
-/// What is wanted of a goal's value.
+/// The bound of a goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Wanted {
     AtLeast(f64),
     AtMost(f64),
-    /// Nothing was promised; it is told.
+    /// Nothing was promised; the value is only shown.
     Shown,
 }
 
-/// How the value comes about.
+/// How the value is computed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Formula {
-    /// This, over the best of those.
+    /// The first figure, divided by the best of the others.
     Over(Take, Vec<Take>),
     Itself(Take),
-    /// Not by this command.
+    /// Measured by another command.
     Elsewhere(&'static str),
 }
 
@@ -49,7 +49,7 @@ impl Goal {
         Self { name: name.into(), what: what.into(), wanted, formula }
     }
 
-    /// Every figure that it needs.
+    /// All figures that it needs.
     pub fn takes(&self) -> Vec<&Take> {
         match &self.formula {
             Formula::Over(of, over) => std::iter::once(of).chain(over).collect(),
@@ -60,7 +60,7 @@ impl Goal {
 }
 
 const EMBEDDED: Backend = Backend::of(Store::Embedded);
-/// When Redis flushes its file: as a name has it, and what is wanted of the rate against `echo`.
+/// The flush settings of Redis: the name, and the goal for the rate compared with `echo`.
 const FLUSHES: [(Flush, &str, Option<f64>); 3] =
     [(Flush::Off, "off", None), (Flush::Everysec, "everysec", Some(0.6)), (Flush::Always, "always", Some(0.45))];
 
@@ -72,13 +72,13 @@ fn rate(probe: &Probe) -> Take {
     take(probe, Figure::PerSecond)
 }
 
-/// The rate of this over the rate of that.
+/// The rate of one probe divided by that of another.
 fn rates(of: &Probe, over: &Probe) -> Formula {
     Formula::Over(rate(of), vec![rate(over)])
 }
 
-/// All of them, in the order in which they are measured and told: what shares a measurement stands together, because a machine
-/// is not the same for long.
+/// All goals, in the order in which they are measured and printed. Goals that share a measurement stand together, because
+/// the speed of a machine changes over time.
 pub fn goals(size: &Size) -> Vec<Goal> {
     let mut goals = stores();
     goals.extend(redis(0));
@@ -95,12 +95,12 @@ fn fill(backend: Backend) -> Probe {
     Probe::Load(Load::fill(backend))
 }
 
-/// So many networks, in each of which something is held.
+/// This many networks, with something held in each.
 fn networks(count: usize) -> Load {
     Load { networks: count, prefill: Some(count as u64), ..Load::fill(EMBEDDED) }
 }
 
-/// Each lane takes an address and gives it back, beside so many that stay.
+/// Each lane allocates an address and releases it, while `prefill` addresses stay held.
 fn exchanges(prefill: Option<u64>) -> Probe {
     Probe::Load(Load { hold: Some(1), prefill, ..Load::fill(EMBEDDED) })
 }
@@ -139,7 +139,7 @@ fn stores() -> Vec<Goal> {
     ]
 }
 
-/// Over Redis, beside what somebody builds with scripts in the same one.
+/// Over Redis, compared with scripts on the same Redis.
 fn redis(replicas: usize) -> Vec<Goal> {
     let (group, with) = if replicas == 0 { ("redis", "") } else { ("replica", ", one replica") };
     let mut goals = Vec::new();
@@ -176,7 +176,7 @@ fn redis(replicas: usize) -> Vec<Goal> {
     goals
 }
 
-/// PostgreSQL and Kea.
+/// Compared with PostgreSQL and Kea.
 fn others(size: &Size) -> Vec<Goal> {
     let embedded = rate(&fill(EMBEDDED));
     let clients = |count| {
@@ -227,7 +227,7 @@ fn latencies() -> Vec<Goal> {
     goals
 }
 
-/// What must not depend on how full, how large, or how much.
+/// Costs that must not depend on the fill level, the size of a network, or the number of reservations.
 fn flat(size: &Size) -> Vec<Goal> {
     let churn = |fill_level: f64| {
         let (cidr, policy) = (Some(format!("10.0.0.0/{}", size.full_pool)), Some("random"));
@@ -236,7 +236,7 @@ fn flat(size: &Size) -> Vec<Goal> {
     };
     let (empty, full) = (churn(0.0), churn(0.999));
     let (few, many) = (exchanges(Some(1_000.min(size.reservations))), exchanges(Some(size.reservations)));
-    // A /24 has less room than there are lanes, so all have sixteen networks.
+    // A /24 has fewer addresses than there are lanes, so all sizes use sixteen networks.
     let sized = |cidr: &str| {
         let cidr = Some(cidr.to_owned());
         Probe::Load(Load { hold: Some(1), networks: 16, cidr, ..Load::fill(EMBEDDED) })

@@ -1,26 +1,34 @@
-//! What is asked of a long history, and what has to be told.
+//! The queries on a long history, and the answers that are expected.
 
 use std::io;
 
 use serde_json::{Value, json};
 
 use crate::control::Control;
+use crate::scenario::NetworkPlan;
 
-/// The network, realm, owner and scope of what is looked for.
+/// The network, realm, owner and scope of the events to be found.
 const NEEDLE: &str = "needle";
-/// Its address.
+/// Their address.
 const ADDRESS: &str = "192.0.2.77";
-/// Events of the needle: twice at each of the beginning, the middle and the end.
+/// Events of the needle: two each at the beginning, in the middle and at the end.
 const NEEDLES: usize = 6;
-/// Events of a page where nothing else is asked.
+/// Events of a page by default.
 const PAGE: usize = 100;
 
-/// Makes the network of the needle.
+/// Creates the network of the needle.
 ///
 /// # Errors
-/// As of [`Control::call`]; or it is there already, and of two histories nobody would know what is to be told.
+/// As of [`Control::call`]; or the network exists already: with a second history the expected answers would not be known.
 pub fn make_needle(control: &mut Control) -> io::Result<()> {
-    if control.create_network(NEEDLE, "192.0.2.0/24", "lowest")? {
+    let network = NetworkPlan {
+        name: NEEDLE.to_owned(),
+        cidr: "192.0.2.0/24".to_owned(),
+        policy: "lowest".to_owned(),
+        cooldown_seconds: 0,
+        blocks: false,
+    };
+    if control.create_network(&network)? {
         return Ok(());
     }
     let text = format!(
@@ -29,64 +37,84 @@ pub fn make_needle(control: &mut Control) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// Two events: somebody comes, and goes.
+/// Makes two events: the address is claimed and released.
 ///
 /// # Errors
 /// As of [`Control::call`].
 pub fn needle(control: &mut Control) -> io::Result<()> {
     let params = json!({"network": NEEDLE, "scope": NEEDLE, "owner": NEEDLE, "address": ADDRESS});
     let granted = control.call("ip.claim", &params)?["created_at"].clone();
-    // There is a time at which it is held.
+    // Wait for the clock, so that there is a time at which the address is held.
     while control.call("server.info", &json!({}))?["time"].as_str() <= granted.as_str() {}
     control.call("ip.release", &params)?;
     Ok(())
 }
 
-/// One question.
+/// One query.
 pub struct Query {
     pub name: String,
     pub params: Value,
     told: Told,
 }
 
-/// What the answer has to be.
+/// The expected answer.
 #[derive(Clone, Copy)]
 enum Told {
-    /// Of the needle, so many events; without the creation of its network.
+    /// This many events of the needle, without the creation of its network.
     Needles(usize),
-    /// A full page at least.
+    /// At least a full page.
     Many,
-    /// Anything.
+    /// Any answer.
     Something,
 }
 
 impl Query {
-    /// What was told that is not so; `all`: it was told to the end.
+    /// What is wrong in the answer, if anything; `all`: the answer was read to its end.
     pub fn wrong(&self, told: &[Value], all: bool) -> Option<String> {
         let of_needle =
             told.iter().filter(|event| event["network"] == NEEDLE && event.get("address").is_some()).count();
-        let right = match self.told {
+        let is_right = match self.told {
             Told::Needles(expected) => of_needle == expected && all,
             Told::Many => told.len() >= PAGE,
             Told::Something => true,
         };
         let name = &self.name;
-        (!right).then(|| {
+        if let Some(event) = told.iter().find(|event| !self.asks_for(event)) {
+            return Some(format!("{name}: what was not asked for is told: {event}"));
+        }
+        (!is_right).then(|| {
             format!(
                 "{name}: {} events were told, {of_needle} of them of `{NEEDLE}`, whose events are looked for",
                 told.len()
             )
         })
     }
+
+    /// Does an event match the query? An event without such a member may match, as the creation of a network, which has no
+    /// owner.
+    fn asks_for(&self, event: &Value) -> bool {
+        // Each network is in a realm of the same name.
+        let members = [
+            ("network", "network"),
+            ("realm", "network"),
+            ("scope", "scope"),
+            ("owner", "owner"),
+            ("address", "address"),
+        ];
+        members.into_iter().all(|(asked, told)| match (self.params.get(asked), event.get(told)) {
+            (Some(asked), Some(told)) => asked == told,
+            _ => true,
+        })
+    }
 }
 
-/// Places in the history.
+/// Positions in the history.
 pub struct Places {
-    /// When the second needle was granted, in the middle of everything, and the moment of its release.
+    /// The times of the second needle's grant, in the middle of the history, and of its release.
     middle: (Value, Value),
-    /// Cursors over all networks behind the second and behind the third of its needles.
+    /// Cursors over all networks, after the grants of the second and of the third needle.
     far: (Value, Value),
-    /// Behind an event of a busy network in the middle.
+    /// After an event of a busy network in the middle.
     far_in_busy: Value,
 }
 
@@ -94,7 +122,7 @@ impl Places {
     /// Looks for the needle.
     ///
     /// # Errors
-    /// As of [`Control::call`]; the history has no needle.
+    /// As of [`Control::call`]; or the history has no needle.
     pub fn find(control: &mut Control) -> io::Result<Self> {
         let (mut needles, mut params) = (Vec::new(), json!({"owner": NEEDLE}));
         loop {
@@ -121,13 +149,13 @@ impl Places {
     }
 }
 
-/// The names of all that is asked, which are the same in each history.
+/// The names of all queries, which are the same for each history.
 pub fn names() -> Vec<String> {
     let nowhere = Places { middle: Default::default(), far: Default::default(), far_in_busy: Value::Null };
     queries(&nowhere).into_iter().map(|query| query.name).collect()
 }
 
-/// All that is asked.
+/// All queries.
 pub fn queries(places: &Places) -> Vec<Query> {
     let (at, to) = (&places.middle.0, &places.middle.1);
     let ask = |name: &str, params: Value, told: Told| Query { name: name.to_owned(), params, told };
@@ -170,4 +198,24 @@ pub fn queries(places: &Places) -> Vec<Query> {
         ask("busy network at a time", json!({"network": "load-00", "at": at}), Told::Something),
         ask("everything at a time", json!({"at": at}), Told::Many),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_for_is_wrong_however_much_of_what_was_is_told() {
+        let query = Query { name: "rare owner".to_owned(), params: json!({"owner": NEEDLE}), told: Told::Needles(2) };
+        let of = |owner: &str| json!({"network": NEEDLE, "address": ADDRESS, "owner": owner});
+        let made = json!({"network": NEEDLE, "type": "network_created"});
+        assert_eq!(query.wrong(&[made.clone(), of(NEEDLE), of(NEEDLE)], true), None);
+        for (told, all) in
+            [(vec![of(NEEDLE)], true), (vec![of(NEEDLE), of("a")], true), (vec![of(NEEDLE), of(NEEDLE)], false)]
+        {
+            assert!(query.wrong(&told, all).is_some(), "{told:?} {all}");
+        }
+        let more = [of(NEEDLE), of(NEEDLE), json!({"network": "load-00", "address": "10.0.0.1", "owner": "a"})];
+        assert!(query.wrong(&more, true).is_some_and(|wrong| wrong.contains("load-00")));
+    }
 }

@@ -1,4 +1,4 @@
-//! Counts the instructions of a server that valgrind runs.
+//! Counts the instructions of a server under valgrind.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,27 +9,28 @@ use std::time::{Duration, Instant};
 use memchr::memmem;
 
 use crate::arguments::InstructionsArguments;
-use crate::driver::{PATIENCE_DEFAULT, Shape, Stop};
+use crate::driver::{Shape, Stop};
+use crate::interrupt;
 use crate::scenario::{Name, Settings};
 use crate::session::Session;
 use crate::target::{Backend, Flush, Program, Store, Target, processor_time};
 
-/// Requests outstanding, all on one connection: they come in one read, so that each group that is committed has as many.
+/// Outstanding requests, all on one connection: they arrive in one read, so that each committed group has the same size.
 const DEPTH: usize = 64;
-/// Owners and times of the history are made of it.
+/// The seed of the owners.
 const SEED: u32 = 1;
-/// One thread for connections and networks, however many processors there are.
+/// One thread for connections and networks, whatever the number of processors.
 const SETTINGS: [(&str, &str); 1] = [("ALLOD_SERVER__THREADS", "1")];
-/// Nothing that the server does by itself comes less often: whoever did nothing for so long is at rest.
+/// Nothing that the server does by itself is less frequent: a server that did nothing for this long is idle.
 const REST: Duration = Duration::from_millis(1_500);
-/// Processor time that a server which is at rest may have taken in that time, for its timers.
+/// Processor time that an idle server may use in this time, for its timers.
 const REST_TAKES_MAX: Duration = Duration::from_millis(200);
-/// How long it may take to come to rest.
+/// How long a server may take to become idle.
 const REST_WITHIN: Duration = Duration::from_secs(60);
-/// Before the name of the compiler in a binary.
+/// The text before the compiler's version in a binary.
 const COMPILER: &[u8] = b"rustc version ";
 
-/// Counts, for one binary.
+/// Counts the instructions of one binary.
 pub struct Counter {
     program: PathBuf,
     requests: (u64, u64),
@@ -37,7 +38,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Of the program that was named.
+    /// A counter for the given program.
     ///
     /// # Errors
     /// There is no such program, or no valgrind.
@@ -61,27 +62,28 @@ impl Counter {
         Ok(Self { program, requests: arguments.requests, profile: arguments.profile.clone() })
     }
 
-    /// The compiler that the program was built by, as it says itself.
+    /// The compiler that built the program, as written in its binary.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The binary cannot be read.
     pub fn compiler(&self) -> io::Result<String> {
         let bytes = std::fs::read(&self.program)?;
         Ok(compiler_of(&bytes).unwrap_or_else(|| "an unknown compiler".to_owned()))
     }
 
-    /// Instructions of an allocation.
+    /// Instructions per allocation; none if the server broke a rule, which is reported.
     ///
     /// # Errors
-    /// The server or its store cannot be started, or an answer was wrong.
-    pub fn count(&self, store: Store) -> io::Result<u64> {
+    /// The server or its store cannot be started, or the server did not do what is to be counted.
+    pub fn count(&self, store: Store) -> io::Result<Option<u64>> {
         let (fewer, more) = self.requests;
-        let (before, after) = (self.total(store, fewer)?, self.total(store, more)?);
-        Ok(after.saturating_sub(before) / (more - fewer))
+        let Some(before) = self.total(store, fewer)? else { return Ok(None) };
+        let after = self.total(store, more)?;
+        Ok(after.map(|after| after.saturating_sub(before) / (more - fewer)))
     }
 
-    /// Instructions of a server from its start to its end, with so many allocations between.
-    fn total(&self, store: Store, requests: u64) -> io::Result<u64> {
+    /// Instructions of a server from its start to its end, with this many allocations between; none if it broke a rule.
+    fn total(&self, store: Store, requests: u64) -> io::Result<Option<u64>> {
         let directory = tempfile::tempdir()?;
         let file = match &self.profile {
             Some(profile) => profile.join(format!("{}-{requests}.callgrind", store.name())),
@@ -93,45 +95,45 @@ impl Counter {
         let under = under.into_iter().chain([written]).collect();
         let program = Program { path: Some(self.program.clone()), under };
         let mut target = Target::start_as(Backend { flush: Flush::Off, ..Backend::of(store) }, &program, &SETTINGS)?;
-        fill(&mut target, requests)?;
-        // It is ended by a signal, which cuts off what it does behind its answers: the index of the history.
+        if !fill(&mut target, requests)? {
+            return Ok(None);
+        }
+        // The server is ended by a signal, which would cut off work that it does after its answers: the index of the
+        // history.
         for server in target.processes() {
             come_to_rest(server)?;
         }
-        // Its figures are written when it has ended.
+        // Valgrind writes the counts when the server has ended.
         drop(target);
         let text = std::fs::read_to_string(&file)?;
-        total_of(&text).ok_or_else(|| io::Error::other(format!("{} has no total", file.display())))
+        let total = total_of(&text).ok_or_else(|| io::Error::other(format!("{} has no total", file.display())))?;
+        Ok(Some(total))
     }
 }
 
-/// Lets a server hand out so many addresses.
-fn fill(target: &mut Target, requests: u64) -> io::Result<()> {
+/// Lets a server hand out this many addresses. False: it broke a rule, which is reported.
+fn fill(target: &mut Target, requests: u64) -> io::Result<bool> {
     let settings = Settings { lanes: DEPTH, seed: SEED, brief: true, ..Settings::default() };
-    let shape = Shape {
-        servers: target.servers.clone(),
-        connections: 1,
-        depth: DEPTH,
-        warmup: Duration::ZERO,
-        stop: Stop::Requests(requests),
-        rate: None,
-        seed: SEED,
-        patience: PATIENCE_DEFAULT,
-    };
+    let shape = Shape { seed: SEED, ..Shape::closed(1, DEPTH, Stop::Requests(requests)) };
     let session = Session::unattended(&Name::Fill.text(), shape);
     let report = session.run(Name::Fill.build(&settings), target)?;
-    if report.is_faulty() || report.answers != requests || !report.refused.is_empty() {
-        report.print(false)?;
-        return Err(io::Error::other("the server did not do what was counted"));
+    let is_done = report.answers == requests && report.refused.is_empty() && report.not_made.is_none();
+    if report.is_faulty() || !is_done {
+        say!("{}", report.text().trim_end());
     }
-    Ok(())
+    match report.is_faulty() {
+        true => Ok(false),
+        false if is_done => Ok(true),
+        false => Err(io::Error::other("the server did not do what is counted")),
+    }
 }
 
-/// Waits until a process does next to nothing.
+/// Waits until a process is idle.
 fn come_to_rest(process: u32) -> io::Result<()> {
     let begun = Instant::now();
     let mut before = processor_time(process)?;
     loop {
+        interrupt::check(0)?;
         std::thread::park_timeout(REST);
         let now = processor_time(process)?;
         if now.saturating_sub(before) <= REST_TAKES_MAX {
@@ -144,18 +146,18 @@ fn come_to_rest(process: u32) -> io::Result<()> {
     }
 }
 
-/// The instructions that a file of callgrind has in all.
+/// The total number of instructions in a callgrind file.
 fn total_of(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
 }
 
-/// As a binary names its compiler, as `rustc version 1.91.0 (f8297e351 2025-10-28)`.
+/// The compiler in a binary, such as `rustc version 1.91.0 (f8297e351 2025-10-28)`.
 fn compiler_of(binary: &[u8]) -> Option<String> {
     memmem::find_iter(binary, COMPILER).find_map(|at| {
         let name = &binary[at..];
         let end = name.iter().take(100).position(|byte| *byte == b')')?;
         let name = str::from_utf8(&name[..=end]).ok()?;
-        // A version of three parts, and nothing else that begins so.
+        // Only a version of three parts counts, not other texts that begin in the same way.
         let (version, _) = name[COMPILER.len()..].split_once(" (")?;
         (version.split('.').count() == 3 && !version.contains(' ')).then(|| name.to_owned())
     })

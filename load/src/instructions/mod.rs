@@ -1,11 +1,11 @@
-//! What an allocation costs the server in instructions: a figure that a machine with other work on it does not change.
+//! The cost of an allocation in instructions of the server: a figure that does not depend on other work of the machine.
 //!
-//! The server runs under valgrind, which counts. It is filled twice, from its start to its end, once with more requests than
-//! the other time: what the second took more, for each request that it had more, is what an allocation costs. What would make
-//! the count another one from run to run is fixed: one thread for connections, one connection, so many requests in each
-//! write, owners of one seed.
+//! The server runs under valgrind, which counts instructions. It is run twice, from start to end, once with fewer and once
+//! with more requests. The difference of the two counts, divided by the difference of the requests, is the cost of an
+//! allocation. Everything that would make the count vary from run to run is fixed: one thread for connections, one
+//! connection, the number of requests in each write, and the seed of the owners.
 //!
-//! `recorded` has the counts that later ones are compared with; `counted` has valgrind.
+//! `recorded` has the counts that later ones are compared with; `counted` runs valgrind.
 
 mod counted;
 mod recorded;
@@ -13,20 +13,40 @@ mod recorded;
 use std::io::{self, Write};
 
 use crate::arguments::InstructionsArguments;
+use crate::report::Telling;
+use crate::report::document::check_place;
 use crate::target::Store;
 use counted::Counter;
 use recorded::Recorded;
 
-/// Counts above what is recorded by more per cent than these are too many.
+/// By how many per cent a count may exceed the recorded one.
 const MORE_MAX: u64 = 10;
-/// A count below what is recorded by more per cent than these is worth recording, or more is lost again without anybody seeing it.
+/// A count that is lower than the recorded one by more than this percentage should be recorded, or the gain could be lost
+/// again unnoticed.
 const LESS_NOTED: u64 = 5;
 
-/// Counts, and records or compares. True: an allocation costs too much.
+/// Counts, and records or compares. True: an allocation costs too much, or a server was found to be wrong, whatever failed
+/// afterwards.
 ///
 /// # Errors
-/// There is no valgrind, a server cannot be started or is wrong, or there is nothing to compare with.
+/// There is no valgrind, a server cannot be started or does not do what is to be counted, or there is no count to compare
+/// with.
 pub fn run(arguments: &InstructionsArguments) -> io::Result<bool> {
+    let mut too_many = false;
+    match count_each(arguments, &mut too_many) {
+        Err(error) if too_many => {
+            say!("allod-load: {error}");
+            Ok(true)
+        }
+        outcome => outcome.map(|is_wrong| is_wrong || too_many),
+    }
+}
+
+/// Counts store by store. A count that is too large is told at once and sets `too_many`. True: a server was found to be wrong.
+fn count_each(arguments: &InstructionsArguments, too_many: &mut bool) -> io::Result<bool> {
+    if arguments.record {
+        check_place(&arguments.file)?;
+    }
     let counter = Counter::new(arguments)?;
     let compiler = counter.compiler()?;
     let mut recorded = if arguments.file.exists() || !arguments.record {
@@ -34,41 +54,43 @@ pub fn run(arguments: &InstructionsArguments) -> io::Result<bool> {
     } else {
         Recorded::default()
     };
-    let (mut too_many, mut out) = (false, io::stdout());
+    let (mut telling, mut out) = (Telling::default(), io::stdout());
     for &store in &arguments.store {
         let mut counts = Vec::new();
         for _ in 0..arguments.repeat {
-            counts.push(counter.count(store)?);
+            let Some(count) = counter.count(store)? else { return Ok(true) };
+            counts.push(count);
         }
         counts.sort_unstable();
         let count = counts[counts.len() / 2];
         if let ([least, .., most], true) = (&counts[..], arguments.repeat > 1) {
             let apart = 100.0 * (most - least) as f64 / *least as f64;
-            writeln!(out, "{}: {counts:?}, {apart:.1} % apart", store.name())?;
+            telling.note(writeln!(out, "{}: {counts:?}, {apart:.1} % apart", store.name()));
         }
         if arguments.record {
-            writeln!(out, "{}: {count} instructions an allocation", store.name())?;
+            telling.note(writeln!(out, "{}: {count} instructions an allocation", store.name()));
             recorded.note(store, count, &compiler);
         } else {
             let (line, more) = judged(store, count, &recorded, &compiler)?;
-            writeln!(out, "{line}")?;
-            too_many |= more;
+            telling.note(writeln!(out, "{line}"));
+            *too_many |= more;
         }
     }
     if arguments.record {
         recorded.write(&arguments.file)?;
-    } else if too_many {
-        writeln!(
+    } else if *too_many {
+        telling.note(writeln!(
             out,
             "find out what it is spent on (--profile DIRECTORY, then callgrind_annotate); if it has to be, record it: the \
              same command with --record, and {} goes with the change",
             arguments.file.display()
-        )?;
+        ));
     }
-    Ok(too_many)
+    telling.end(*too_many)?;
+    Ok(false)
 }
 
-/// What is said of a count, and whether it is too large.
+/// The line about a count, and whether the count is too large.
 fn judged(store: Store, count: u64, recorded: &Recorded, compiler: &str) -> io::Result<(String, bool)> {
     let Some(before) = recorded.of(store) else {
         let text = format!("no count is recorded for {}: record one with --record", store.name());

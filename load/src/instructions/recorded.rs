@@ -1,4 +1,4 @@
-//! The counts that are recorded, in a file of the project.
+//! The recorded counts, in a file of the project.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::report::document::write_file;
 use crate::target::Store;
 
-/// The count of a store.
+/// The count for a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Count {
-    /// Of an allocation.
+    /// Per allocation.
     pub instructions: u64,
-    /// What the server was built by.
+    /// The compiler that built the server.
     pub compiler: String,
 }
 
@@ -28,7 +28,7 @@ impl Recorded {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, or is none of these.
+    /// The file cannot be read, or has another format.
     pub fn read(path: &Path) -> io::Result<Self> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         serde_json::from_slice(&std::fs::read(path).map_err(named)?).map_err(|error| named(error.into()))
@@ -37,17 +37,17 @@ impl Recorded {
     /// Writes the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         write_file(path, &serde_json::to_string_pretty(self)?)
     }
 
-    /// What is recorded for a store.
+    /// The recorded count for a store.
     pub fn of(&self, store: Store) -> Option<&Count> {
         self.0.get(store.name())
     }
 
-    /// From now on this.
+    /// Replaces the count for a store.
     pub fn note(&mut self, store: Store, instructions: u64, compiler: &str) {
         self.0.insert(store.name().to_owned(), Count { instructions, compiler: compiler.to_owned() });
     }

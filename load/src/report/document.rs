@@ -1,4 +1,4 @@
-//! Reports as a file: what was run, where and when.
+//! Files of reports: what was run, where, and when.
 
 use std::fs::File;
 use std::io::{self, BufReader, Write};
@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use super::Report;
 
-/// Rises when a member changes its meaning.
+/// Incremented when a member changes its meaning.
 ///
-/// 2: `fill_level` is that of the measured time, no longer that of its beginning; a window without answers has no latencies.
+/// 2: `fill_level` is the average of the measured time, no longer the level at its beginning; a window without answers has
+/// no latencies.
 const FORMAT: u32 = 2;
 
 /// A file of reports. Member names are stable.
@@ -25,7 +26,7 @@ pub struct Document {
     pub runs: Vec<Report>,
 }
 
-/// The machine on which it ran. Figures of two machines are not to be compared.
+/// The machine of the run. Figures of two machines must not be compared.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Machine {
     pub processor: String,
@@ -35,7 +36,7 @@ pub struct Machine {
 }
 
 impl Document {
-    /// A document of these runs, made here and now.
+    /// A document of these runs, with the current time and machine.
     pub fn of(runs: Vec<Report>) -> Self {
         Self {
             format: FORMAT,
@@ -46,10 +47,10 @@ impl Document {
         }
     }
 
-    /// Reads a file that [`Document::write`] wrote, or what `--json` printed.
+    /// Reads a file from [`Document::write`], or the output of `--json`.
     ///
     /// # Errors
-    /// It cannot be read, or is neither.
+    /// The file cannot be read, or has another format.
     pub fn read(path: &Path) -> io::Result<Self> {
         let named = |text: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", path.display()));
         let file =
@@ -62,7 +63,7 @@ impl Document {
             }
             if document.format < FORMAT {
                 let path = path.display();
-                eprintln!(
+                say!(
                     "allod-load: {path}: format {}: its fill levels are those at the beginning of each run",
                     document.format
                 );
@@ -86,19 +87,19 @@ impl Document {
     /// Writes the file.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
         write_file(path, &text)
     }
 }
 
-/// The time, for a reader: to the second.
+/// The current time, to the second.
 pub fn now() -> String {
     jiff::Timestamp::now().round(jiff::Unit::Second).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
-/// Can a file be made there? Asked before a run, for its figures would be lost.
+/// Checks that a file can be created there. Checked before a run, whose figures would be lost otherwise.
 ///
 /// # Errors
 /// There is no such directory.
@@ -111,10 +112,10 @@ pub fn check_place(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-/// Writes a text that a run made; it can be made again, so it is not synced.
+/// Writes a text of a run. It is not synced, because the run can be repeated.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub fn write_file(path: &Path, text: &str) -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let mut file = File::create(path).map_err(named)?;
@@ -122,7 +123,7 @@ pub fn write_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl Machine {
-    /// This one, as far as it tells.
+    /// The current machine, as far as it can be described.
     pub fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let after = |text: &str, name: &str| {

@@ -1,4 +1,5 @@
-//! What a run found: one object with stable member names, of which people get lines (`text`) or a page (`page`).
+//! The findings of a run: one object with stable member names, which is shown to people as lines (`text`) or as a page
+//! (`page`).
 
 pub mod document;
 pub mod page;
@@ -23,13 +24,13 @@ use crate::driver::{Measured, Shape};
 use crate::meter::{Kind, OfKind, Window, milliseconds};
 use crate::refusal::not_for_room;
 
-/// Of so many answers one may be refused for another reason than want of room.
+/// At most one in this many answers may be a refusal for another reason than a full pool.
 const REFUSED_OF: u64 = 10;
 
-/// Of so many that arrive in an open loop one may never be sent.
+/// At most one in this many arrivals of an open loop may remain unsent.
 const NEVER_SENT_OF: u64 = 100;
 
-/// One point of a latency distribution: this share of the answers took at most so long.
+/// One point of a latency distribution: this share of the answers took at most this long.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Quantile {
     pub quantile: f64,
@@ -46,7 +47,7 @@ pub struct KindReport {
     pub max_ms: f64,
 }
 
-/// A rule that was broken, in words.
+/// An example of a broken rule, in words.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FaultExample {
     pub rule: String,
@@ -54,28 +55,28 @@ pub struct FaultExample {
 }
 
 /// The figures of one run. Member names are stable: scripts read `--json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     pub scenario: String,
-    /// What people call this run; a page shows it.
+    /// The name of the run for people; shown on a page.
     #[serde(default)]
     pub label: String,
-    /// What was driven, as `allod, embedded`.
+    /// The target, such as `allod, embedded`.
     #[serde(default)]
     pub target: String,
-    /// What a reader has to know of it; a page shows it.
+    /// A remark for readers; shown on a page.
     #[serde(default)]
     pub note: String,
     pub connections: usize,
     pub depth: usize,
     pub networks: usize,
-    /// Of an open loop: requests that arrived in a second.
+    /// In an open loop: the rate of arrivals.
     #[serde(default)]
     pub arrivals_per_second: Option<f64>,
     pub elapsed_seconds: f64,
-    /// Answers of the measured time, refusals included.
+    /// Answers during the measured time, including refusals.
     pub answers: u64,
-    /// Of a closed loop that stops after a time: those of them that came when it was over. They are not in the rate.
+    /// In a closed loop that stops after a time: answers after its end. They are not in the rate.
     #[serde(default)]
     pub late: u64,
     pub per_second: f64,
@@ -87,47 +88,47 @@ pub struct Report {
     pub max_ms: f64,
     pub bytes_per_request: f64,
     pub bytes_per_answer: f64,
-    /// Processor time of a Redis that was started for the run, for each answer.
+    /// Processor time per answer of a Redis that was started for the run.
     #[serde(default)]
     pub redis_micros: Option<f64>,
-    /// What the run was told to be, so that it can be made again.
+    /// The settings of the run, so that it can be repeated.
     #[serde(default)]
     pub settings: Option<Value>,
-    /// Why this is no measurement, if so: it was cut off, was refused nearly everything, or could not be compared.
+    /// Why this is not a measurement, if so: it was cut off, was refused almost everything, or could not be compared.
     #[serde(default)]
     pub not_made: Option<String>,
-    /// Somebody else used the networks, so that nothing agrees with this run alone; `not_made` says who.
+    /// Another client used the networks, so that nothing matches this run alone; `not_made` says more.
     #[serde(skip)]
     pub is_shared: bool,
-    /// Answers that said the owner had its address before.
+    /// Answers which said that the owner had its address before.
     pub existed: u64,
-    /// Refusals among the answers by kind, what the first of each said, and those of what came before measuring.
+    /// Refusals by kind, the first message of each kind, and the refusals before measuring.
     pub refused: BTreeMap<String, u64>,
     #[serde(default)]
     pub refusal_examples: BTreeMap<String, String>,
     #[serde(default)]
     pub refused_before: BTreeMap<String, u64>,
-    /// Owners of whose last request nobody knows whether it took effect.
+    /// Owners whose last request has an unknown outcome.
     #[serde(default)]
     pub unknown: u64,
-    /// Answers that do not fit their request, or fit none, and requests without one.
+    /// Answers that do not fit their request, or fit none; and requests without an answer.
     pub wrong: u64,
     pub lost: u64,
-    /// Of an open loop: requests that arrived and were never sent, because the server was too far behind.
+    /// In an open loop: requests that arrived and were never sent, because the server was too far behind.
     #[serde(default)]
     pub never_sent: u64,
-    /// Addresses that the client holds at the end, and those of the server's own count where it was asked; of blocks of IPv6 as
-    /// many as there is room for.
+    /// Addresses that the client holds at the end, and the server's own count if it was read; for IPv6 blocks, at most what
+    /// fits the type.
     pub held: u64,
     pub held_by_server: Option<u64>,
     pub duplicates: u64,
     pub duplicate_examples: Vec<String>,
-    /// How often each rule of the audit was broken, and the first of them in words.
+    /// How often each rule of the audit was broken, with examples.
     #[serde(default)]
     pub faults: BTreeMap<String, u64>,
     #[serde(default)]
     pub fault_examples: Vec<FaultExample>,
-    /// Rules that were not audited, because the run has too many lanes and networks for it.
+    /// Rules that were not audited, because the run has too many lanes and networks.
     #[serde(default)]
     pub not_audited: Vec<String>,
     /// Grants that the audit checked, and reservations of the server's listing that it compared.
@@ -135,11 +136,11 @@ pub struct Report {
     pub checked: u64,
     #[serde(default)]
     pub listed: Option<u64>,
-    /// Of these, reservations of before the run.
+    /// How many of these were there before the run.
     #[serde(default)]
     pub listed_before: u64,
-    /// Addresses that all pools together can hold, the share of them that was held on average while it was measured, and
-    /// the share that was asked for.
+    /// Addresses that all pools together can hold, the average share of them that was held during the measured time, and the
+    /// share that was asked for.
     #[serde(default)]
     pub capacity: u64,
     #[serde(default)]
@@ -155,7 +156,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The figures of what was measured, without an audit.
+    /// The figures of a measurement, without an audit.
     pub fn measured(scenario: &str, target: &str, shape: &Shape, networks: usize, measured: &Measured) -> Self {
         let latency = &measured.meter.latency;
         let at = |quantile| milliseconds(latency.value_at_quantile(quantile));
@@ -165,7 +166,6 @@ impl Report {
             scenario: scenario.to_owned(),
             label: scenario.to_owned(),
             target: target.to_owned(),
-            note: String::new(),
             connections: shape.connections,
             depth: shape.depth,
             networks,
@@ -181,38 +181,19 @@ impl Report {
             max_ms: milliseconds(latency.max()),
             bytes_per_request: each(measured.bytes_sent),
             bytes_per_answer: each(measured.bytes_received),
-            redis_micros: None,
-            settings: None,
             not_made: measured.cut_off.clone(),
-            is_shared: false,
-            existed: 0,
-            refused: BTreeMap::new(),
-            refusal_examples: BTreeMap::new(),
-            refused_before: BTreeMap::new(),
-            unknown: 0,
             wrong: measured.unexpected,
             lost: measured.lost,
             never_sent: measured.never_sent,
-            held: 0,
-            held_by_server: None,
-            duplicates: 0,
-            duplicate_examples: Vec::new(),
-            faults: BTreeMap::new(),
-            fault_examples: Vec::new(),
-            not_audited: Vec::new(),
-            checked: 0,
-            listed: None,
-            listed_before: 0,
-            capacity: 0,
             fill_level: fill_level(&measured.meter.windows),
-            fill_level_asked: None,
             kinds: kinds(measured),
             windows: measured.meter.windows.clone(),
             distribution: distribution(latency),
+            ..Self::default()
         }
     }
 
-    /// Adds what the audit found.
+    /// Adds the findings of the audit.
     pub fn audited(mut self, audited: &Audited) -> Self {
         let audit = &audited.audit;
         let faults = &audit.faults;
@@ -238,18 +219,18 @@ impl Report {
         self
     }
 
-    /// What an error leaves of a run: its report, if the server had broken a rule until then. Whoever was wrong is wrong, whatever
-    /// failed afterwards.
+    /// The report of a run that ended with an error, if the server had broken a rule before: that remains the outcome,
+    /// whatever failed afterwards.
     ///
     /// # Errors
-    /// No rule was broken; then it is that error.
+    /// No rule was broken; then it is the given error.
     pub fn ended_by(self, audited: &mut Audited, error: io::Error) -> io::Result<Self> {
         let others = audited.audit.settle();
         if audited.audit.faults.total() == 0 {
             return Err(error);
         }
         let mut report = self.audited(audited);
-        // Where it was cut off it says so already.
+        // If the run was cut off, the report says so already.
         if report.not_made.is_none() {
             report.not_made(&error.to_string());
         }
@@ -257,7 +238,7 @@ impl Report {
         Ok(report)
     }
 
-    /// Notes who else used the networks, if somebody did: then it is no measurement.
+    /// Notes that another client used the networks, if so: then the run is not a measurement.
     pub fn shared_with(&mut self, others: Option<String>) {
         if let Some(others) = others {
             self.is_shared = true;
@@ -265,12 +246,12 @@ impl Report {
         }
     }
 
-    /// Notes the processor time that Redis took meanwhile.
+    /// Notes the processor time that Redis used during the measurement.
     pub fn redis_took(&mut self, time: Duration) {
         self.redis_micros = Some(time.as_secs_f64() * 1e6 / self.answers.max(1) as f64);
     }
 
-    /// Notes why this is no measurement; the reasons add up.
+    /// Notes why this is not a measurement; several reasons are joined.
     pub fn not_made(&mut self, why: &str) {
         self.not_made = Some(match self.not_made.take() {
             Some(before) => format!("{before}; {why}"),
@@ -278,7 +259,8 @@ impl Report {
         });
     }
 
-    /// Is it a measurement? Not where the server took no part, or did not take what arrived.
+    /// Decides whether this is a measurement. It is not if the server refused almost everything, or did not keep up with the
+    /// arrivals.
     pub fn judge(&mut self) {
         self.judge_refusals();
         let arrived = self.answers + self.lost + self.never_sent;
@@ -289,8 +271,9 @@ impl Report {
         }
     }
 
-    /// Did the server take part? Want of room is an answer like another, as in `contended`, as long as somebody is given
-    /// something; but who refuses all, or more than one of ten for another reason, shows nothing of its speed.
+    /// Did the server take part? A refusal from a full pool is an answer like any other, as in `contended`, as long as
+    /// someone is granted something. But a server that refuses everything, or more than one request in ten for another
+    /// reason, shows nothing of its speed.
     fn judge_refusals(&mut self) {
         let refused: u64 = self.refused.values().sum();
         let otherwise = not_for_room(&self.refused);
@@ -306,12 +289,12 @@ impl Report {
         }
     }
 
-    /// Did the run show that the server is wrong? Refusals are no fault: a full pool is full.
+    /// Did the run show that the server is wrong? Refusals are not faults: a full pool is full.
     pub fn is_faulty(&self) -> bool {
         self.duplicates > 0 || self.wrong > 0 || self.lost > 0 || self.faults.values().any(|count| *count > 0)
     }
 
-    /// Prints it.
+    /// Prints the report.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -324,14 +307,14 @@ impl Report {
     }
 }
 
-/// The value in the middle of these, which are in order; of an even number the mean of the two there.
+/// The median of sorted values; of an even number, the mean of the two in the middle.
 pub fn median(ordered: &[f64]) -> Option<f64> {
     let upper = *ordered.get(ordered.len() / 2)?;
     let lower = *ordered.get((ordered.len() - 1) / 2)?;
     Some((lower + upper) / 2.0)
 }
 
-/// The share that was held on average, over the time of all windows.
+/// The average share of addresses held, over the time of all windows.
 fn fill_level(windows: &[Window]) -> f64 {
     let seconds: f64 = windows.iter().map(|window| window.seconds).sum();
     let filled: f64 = windows.iter().map(|window| window.fill * window.seconds).sum();
@@ -349,8 +332,8 @@ fn kinds(measured: &Measured) -> Vec<KindReport> {
     measured.meter.kinds().map(report).collect()
 }
 
-/// Points at equal distances where each step to the right leaves a tenth of the answers: 0, 90, 99, 99.9 %, with nine
-/// between each, as far as there are answers to tell them apart.
+/// Points at equal distances on a scale where each step leaves a tenth of the answers: 0, 90, 99, 99.9 %, with nine points
+/// between each, as far as there are enough answers.
 pub fn distribution(latency: &Histogram<u64>) -> Vec<Quantile> {
     if latency.is_empty() {
         return Vec::new();
@@ -368,19 +351,11 @@ pub fn distribution(latency: &Histogram<u64>) -> Vec<Quantile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::Stop;
 
     #[test]
     fn an_open_loop_whose_arrivals_are_not_sent_is_no_measurement() {
-        let shape = Shape {
-            servers: Vec::new(),
-            connections: 1,
-            depth: 1,
-            warmup: Duration::ZERO,
-            stop: crate::driver::Stop::Requests(1),
-            rate: None,
-            seed: 0,
-            patience: Duration::ZERO,
-        };
+        let shape = Shape::closed(1, 1, Stop::Requests(1));
         for (answers, never_sent, is_made) in [(1_000, 0, true), (1_000, 10, true), (1_000, 11, false), (20, 5, false)]
         {
             let mut measured = Measured::new(crate::meter::Meter::new(None, None));
@@ -393,16 +368,7 @@ mod tests {
 
     #[test]
     fn the_answers_that_are_told_in_the_measured_time_make_its_rate() {
-        let shape = Shape {
-            servers: Vec::new(),
-            connections: 64,
-            depth: 16,
-            warmup: Duration::ZERO,
-            stop: crate::driver::Stop::After(Duration::from_secs(1)),
-            rate: None,
-            seed: 0,
-            patience: Duration::ZERO,
-        };
+        let shape = Shape::closed(64, 16, Stop::After(Duration::from_secs(1)));
         for (late, said) in
             [(1_024, "17200 answers/s (17200 in 1.00 s, 1024 later)\n"), (0, "17200 answers/s (17200 in 1.00 s)\n")]
         {

@@ -1,8 +1,8 @@
-//! A page of runs: one self-contained HTML file, with plots as inline SVG, for light and dark.
+//! A page of runs: one self-contained HTML file, with plots as inline SVG, for light and dark mode.
 //!
-//! It loads nothing and runs nothing: it can be mailed, kept beside the figures, and opened in ten years.
+//! It loads nothing and runs no scripts: it can be mailed, kept beside the figures, and opened in ten years.
 //!
-//! `plot` draws, `scale` has the axes; here is what is shown.
+//! `plot` draws and `scale` has the axes; this module decides what is shown.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::scale::{Scale, short};
 use crate::meter::Window;
 
 const STYLE: &str = include_str!("page.css");
-/// A run whose fill moves by more than this shows what fill costs.
+/// A run whose fill level changes by more than this shows how the cost depends on it.
 const FILL_MOVES: f64 = 0.25;
 
 /// The page of all runs of these documents.
@@ -36,7 +36,7 @@ pub fn page(documents: &[Document]) -> String {
         [one] => format!("allod-load: {one}"),
         several => format!("allod-load: {} runs", several.len()),
     };
-    let (title, facts, verdict) = (escape(&title), facts(documents), verdict(&runs) + &caveats(&runs, &names));
+    let (title, facts, verdict) = (escape(&title), facts(documents), verdict(&runs, &names) + &caveats(&runs, &names));
     let (summary, kinds) = (summary(&runs, &names), kinds(&runs, &names));
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -50,7 +50,8 @@ const FOOTER: &str = "<footer><p>Closed loop: an answer makes its lane ask again
     latency contains the waiting behind the other lanes. Open loop: requests arrive by a clock, and latency counts from the \
     arrival.</p><p>A rate is a statement about a machine: compare runs of one machine, made in turns.</p></footer>\n";
 
-/// What tells the runs apart: labels, with the target where there are several, and the fill level where names are alike.
+/// Names that tell the runs apart: their labels, with the target if there are several, and the fill level if names are
+/// equal.
 fn names(runs: &[&Report]) -> Vec<String> {
     let label = |run: &Report| if run.label.is_empty() { run.scenario.clone() } else { run.label.clone() };
     let mut names: Vec<String> = runs.iter().map(|run| label(run)).collect();
@@ -70,7 +71,7 @@ fn names(runs: &[&Report]) -> Vec<String> {
     names
 }
 
-/// Where and when.
+/// Where and when the runs were made.
 fn facts(documents: &[Document]) -> String {
     let mut lines = String::new();
     // Writing into a string does not fail.
@@ -95,9 +96,9 @@ fn facts(documents: &[Document]) -> String {
     lines
 }
 
-/// What the audit found.
-fn verdict(runs: &[&Report]) -> String {
-    let faulty: Vec<&&Report> = runs.iter().filter(|run| run.is_faulty()).collect();
+/// The findings of the audit.
+fn verdict(runs: &[&Report], names: &[String]) -> String {
+    let faulty: Vec<(&&Report, &String)> = runs.iter().zip(names).filter(|(run, _)| run.is_faulty()).collect();
     if faulty.is_empty() {
         let checked: u64 = runs.iter().map(|run| run.checked).sum();
         let listed: u64 = runs.iter().filter_map(|run| run.listed).sum();
@@ -112,14 +113,10 @@ fn verdict(runs: &[&Report]) -> String {
         return format!("<p class=\"verdict\">{said}</p>\n");
     }
     let mut items = String::new();
-    for run in faulty {
+    for (run, name) in faulty {
         for (rule, count) in &run.faults {
-            let _ = write!(
-                items,
-                "<li><span class=\"wrong\">{}</span> ({}), {count} times",
-                escape(rule),
-                escape(&run.label)
-            );
+            let _ =
+                write!(items, "<li><span class=\"wrong\">{}</span> ({}), {count} times", escape(rule), escape(name));
             let examples = run.fault_examples.iter().filter(|example| example.rule == *rule).take(3);
             examples.for_each(|example| {
                 let _ = write!(items, "<br>{}", escape(&example.what));
@@ -130,7 +127,7 @@ fn verdict(runs: &[&Report]) -> String {
     format!("<div class=\"verdict bad\"><p class=\"wrong\">The server broke its rules.</p><ul>\n{items}</ul></div>\n")
 }
 
-/// What a reader has to know before believing the figures.
+/// What a reader must know before trusting the figures.
 fn caveats(runs: &[&Report], names: &[String]) -> String {
     let mut items = String::new();
     for (run, name) in runs.iter().zip(names) {
@@ -150,7 +147,7 @@ fn caveats(runs: &[&Report], names: &[String]) -> String {
     if items.is_empty() { items } else { format!("<div class=\"verdict bad\"><ul>\n{items}</ul></div>\n") }
 }
 
-/// A row for each run; ratios to the first.
+/// A row for each run, with its ratio to the first.
 fn summary(runs: &[&Report], names: &[String]) -> String {
     let first = runs.first().map_or(1.0, |run| run.per_second.max(f64::MIN_POSITIVE));
     let most = runs.iter().map(|run| run.per_second).fold(f64::MIN_POSITIVE, f64::max);
@@ -158,7 +155,7 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
     let noted = runs.iter().any(|run| !run.note.is_empty());
     let mut rows = String::new();
     for (at, (run, name)) in runs.iter().zip(names).enumerate() {
-        // What arrives by a clock is as fast as its clock, beside which a ratio says nothing.
+        // An open loop is as fast as its schedule, so a ratio to a closed one would say nothing.
         let is_open = |run: &Report| run.arrivals_per_second.is_some();
         let ratio = match several {
             false => String::new(),
@@ -183,7 +180,7 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
              <td>{}</td>{ratio}<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{refused}</td><td{wrong}>{faults}</td>{note}</tr>",
             escape(name),
             at % COLOURS,
-            // As the lines have dots where colours repeat.
+            // Bars are paler where lines would have dots because colours repeat.
             if at < COLOURS { "" } else { ";opacity:.5" },
             short(run.per_second),
             ms(run.p50_ms),
@@ -201,7 +198,7 @@ fn summary(runs: &[&Report], names: &[String]) -> String {
     )
 }
 
-/// Milliseconds with as many digits as say something; nothing where none were measured.
+/// Milliseconds with a sensible number of digits; a dash if there is no measurement.
 fn ms(value: f64) -> String {
     match value {
         0.0 => "–".to_owned(),
@@ -210,7 +207,7 @@ fn ms(value: f64) -> String {
     }
 }
 
-/// The kinds of requests of each run, where there is more than one.
+/// The kinds of requests of each run that has more than one.
 fn kinds(runs: &[&Report], names: &[String]) -> String {
     let mut rows = String::new();
     for (run, name) in runs.iter().zip(names).filter(|(run, _)| run.kinds.len() > 1) {
@@ -235,7 +232,7 @@ fn kinds(runs: &[&Report], names: &[String]) -> String {
 
 fn throughput(runs: &[&Report], names: &[String]) -> Plot {
     let rate = |run: &&Report| {
-        // The last one may be an instant, whose rate says nothing.
+        // The last window may be very short, and then its rate says nothing.
         let usual = run.windows.first().map_or(0.0, |window| window.seconds);
         let long = run.windows.iter().filter(|window| window.seconds > 0.0 && window.seconds * 2.0 >= usual);
         long.map(|window| (window.at_seconds, window.answers as f64 / window.seconds)).collect()
@@ -258,7 +255,7 @@ fn throughput(runs: &[&Report], names: &[String]) -> Plot {
 fn latency(runs: &[&Report], names: &[String]) -> Plot {
     let mut series = Vec::new();
     for (colour, (run, name)) in runs.iter().zip(names).enumerate() {
-        // Where nothing was answered the line is broken: nobody knows a latency there.
+        // The line is broken in windows without answers, because their latency is unknown.
         let points = |value: fn(&Window) -> Option<f64>| -> Vec<(f64, f64)> {
             run.windows.iter().map(|w| (w.at_seconds, value(w).filter(|ms| *ms > 0.0).unwrap_or(f64::NAN))).collect()
         };
@@ -294,7 +291,8 @@ fn over_time(
 }
 
 fn distribution(runs: &[&Report], names: &[String]) -> Plot {
-    // Each step to the right leaves a tenth of the answers; the slowest of all stands one part of it behind the last.
+    // Each step to the right leaves a tenth of the answers. The slowest answer of all would be infinitely far to the right,
+    // and is left out.
     let place = |quantile: f64| if quantile < 1.0 { -(1.0 - quantile).log10() } else { f64::NAN };
     let mut series = Vec::new();
     let mut most = 1.0f64;
@@ -328,7 +326,7 @@ fn distribution(runs: &[&Report], names: &[String]) -> Plot {
     }
 }
 
-/// Runs of one target and scenario at several fill levels are a line.
+/// The runs of one target and scenario at several fill levels form a line.
 fn cost(runs: &[&Report], value: fn(&Report) -> f64, y_name: &str) -> Plot {
     let mut groups: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for run in runs.iter().filter(|run| run.capacity > 0 && run.answers > 0) {
@@ -348,7 +346,7 @@ fn cost(runs: &[&Report], value: fn(&Report) -> f64, y_name: &str) -> Plot {
     over_fill(&format!("Cost against fill level: {y_name}"), "One point for each run.", y_name, series)
 }
 
-/// A run that fills its pools shows it by itself.
+/// A run that fills its pools shows the cost by itself.
 fn fill_within(runs: &[&Report], names: &[String]) -> Plot {
     let mut series = Vec::new();
     for (colour, (run, name)) in runs.iter().zip(names).enumerate() {

@@ -1,30 +1,30 @@
-//! A plot as inline SVG: lines over an axis, with a grid and a legend. Colours come from the page's style.
+//! A plot as inline SVG: lines over axes, with a grid and a legend. The colours come from the page's style.
 
 use std::fmt::Write as _;
 
 use super::scale::Scale;
 
-/// Of the drawing, in its own units.
+/// The size of the drawing, in its own units.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 290.0;
-/// Room for the names of ticks and axes.
+/// Margins for the names of ticks and axes.
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
-/// Colours of the style; more series begin again.
+/// The number of colours in the style; further series start again with the first.
 pub const COLOURS: usize = 8;
-/// Lines of more points have no marks.
+/// Lines with more points have no marks.
 const MARKS_MAX: usize = 40;
 
 /// One line.
 pub struct Series {
-    /// None: the legend has the run by another of its lines.
+    /// None: another line of the same run is in the legend.
     pub name: Option<String>,
     /// Series of one run share a colour.
     pub colour: usize,
     pub dashed: bool,
-    /// One whose value is no number breaks the line.
+    /// A point whose value is not a number breaks the line.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -37,13 +37,13 @@ pub struct Plot {
     pub y_name: String,
     pub x: Scale,
     pub y: Scale,
-    /// Names of places on the x axis, where round numbers say less.
+    /// Named ticks of the x axis, if round numbers would say less.
     pub x_ticks: Option<Vec<(f64, String)>>,
     pub series: Vec<Series>,
 }
 
 impl Plot {
-    /// A section of the page, or nothing if there is nothing to show.
+    /// A section of the page; empty if there is nothing to show.
     pub fn section(&self) -> String {
         if self.series.iter().all(|series| series.points.len() < 2) {
             return String::new();
@@ -132,7 +132,7 @@ impl Plot {
     }
 }
 
-/// The end of a line's class, and what tells it from another of its colour: colours repeat, and then lines have dots.
+/// The end of a line's class attribute, and its dash pattern: when colours repeat, lines get dots.
 fn stroke(series: &Series) -> String {
     match (series.colour / COLOURS, series.dashed) {
         (0, false) => "\"".to_owned(),
@@ -154,7 +154,7 @@ fn legend_entry(series: &Series) -> Option<String> {
     Some(format!("<li>{swatch}{name}</li>"))
 }
 
-/// A text as HTML shows it.
+/// The text with HTML's special characters escaped.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

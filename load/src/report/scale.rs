@@ -1,6 +1,6 @@
-//! From values to places on a plot: linear or logarithmic, with ticks at round numbers.
+//! Maps values to positions on a plot: linear or logarithmic, with ticks at round numbers.
 
-/// Ticks of a linear axis, about.
+/// About how many ticks a linear axis has.
 const TICKS: f64 = 5.0;
 
 /// An axis over a range of values.
@@ -20,7 +20,7 @@ impl Scale {
         Self { low: 0.0, high: (most / step).ceil() * step, log: false }
     }
 
-    /// Exactly between these.
+    /// Exactly between these values.
     pub fn between(low: f64, high: f64) -> Self {
         Self { low, high: if high > low { high } else { low + 1.0 }, log: false }
     }
@@ -37,7 +37,7 @@ impl Scale {
         Self { low, high: if high > low { high } else { low * 10.0 }, log: true }
     }
 
-    /// The place of a value, from 0 to 1.
+    /// The position of a value, from 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         let place = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
@@ -86,7 +86,7 @@ fn round_up(value: f64) -> f64 {
     [1.0, 2.0, 5.0].into_iter().map(|digit| digit * power).find(|round| *round >= value * 0.999).unwrap_or(10.0 * power)
 }
 
-/// A number in few letters: `350k`, `1.2M`, `0.05`.
+/// A short form of a number: `350k`, `1.2M`, `0.05`.
 pub fn short(value: f64) -> String {
     let trim = |value: f64, unit: &str| {
         let text = if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") };

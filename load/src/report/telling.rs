@@ -1,29 +1,29 @@
-//! What is told at the end, and what could not be: a server that was found to be wrong is wrong, whoever could not read of it.
+//! Collects errors of printing and saving: they must not replace the finding that a server is wrong.
 
 use std::io;
 
-/// Notes what could not be printed or saved, and goes on with the rest.
+/// Collects failures to print or save, so that the rest can go on.
 #[derive(Debug, Default)]
 pub struct Telling {
     failed: Vec<io::Error>,
 }
 
 impl Telling {
-    /// This was printed, saved, or not. Who reads no further, as `head`, has read what they wanted.
+    /// Notes the result of printing or saving. A broken pipe is no failure: a reader such as `head` has read what it wanted.
     pub fn note(&mut self, told: io::Result<()>) {
         self.failed.extend(told.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe));
     }
 
-    /// The end of it; where the outcome is another failure, that one counts, and these are named only.
+    /// Ends the output. If the outcome is a fault, that counts, and these failures are only printed.
     ///
     /// # Errors
-    /// Something could not be told.
+    /// Something could not be printed or saved.
     pub fn end(self, is_faulty: bool) -> io::Result<()> {
         let texts: Vec<String> = self.failed.iter().map(ToString::to_string).collect();
         match texts.is_empty() {
             true => Ok(()),
             false if is_faulty => {
-                texts.iter().for_each(|text| eprintln!("allod-load: {text}"));
+                texts.iter().for_each(|text| say!("allod-load: {text}"));
                 Ok(())
             }
             false => Err(io::Error::other(texts.join("; "))),

@@ -5,18 +5,18 @@ use std::fmt::Write as _;
 use super::Report;
 use crate::audit::Rule;
 
-/// A level that is kept as well as this is that which was asked for.
+/// A fill level within this distance of the requested one needs no remark.
 const LEVEL_IS_KEPT: f64 = 0.02;
 
 impl Report {
-    /// Some lines, each with its end.
+    /// The lines of the report, each with its line end.
     pub fn text(&self) -> String {
         let Self { scenario, target, connections, depth, networks, .. } = self;
         let mut lines = Vec::new();
         let target = if target.is_empty() { String::new() } else { format!(" of {target}") };
         lines.push(format!("{scenario}{target}: {connections} connections x {depth}, {networks} networks"));
         let arrivals = self.arrivals_per_second.map_or_else(String::new, |rate| format!(", {rate:.0}/s arrived"));
-        // The rate is that of those in time.
+        // Only answers in time are in the rate.
         let in_time = self.answers.saturating_sub(self.late);
         let late = if self.late > 0 { format!(", {} later", self.late) } else { String::new() };
         lines.push(format!(
@@ -36,7 +36,7 @@ impl Report {
             }
         }
         let refused: u64 = self.refused.values().sum();
-        // Without an audit nobody knows what is held.
+        // Without an audit it is not known what is held.
         if self.checked > 0 || refused > 0 {
             lines.push(format!("  held {}, existed before {}, refused {refused}", self.held, self.existed));
         }
@@ -48,7 +48,7 @@ impl Report {
         if !before.is_empty() {
             lines.push(format!("  refused before measuring: {}", before.join(", ")));
         }
-        // Of a prefix of IPv6 nobody counts what there is.
+        // The capacity of an IPv6 prefix is too large to be counted.
         if self.checked > 0 && (1..u64::MAX).contains(&self.capacity) {
             let asked = self.fill_level_asked.filter(|asked| (asked - self.fill_level).abs() > LEVEL_IS_KEPT);
             let asked = asked.map_or_else(String::new, |asked| format!("{:.1} % full was asked for, ", asked * 100.0));
@@ -66,13 +66,13 @@ impl Report {
         })
     }
 
-    /// What the audit says.
+    /// The findings of the audit.
     fn judgement(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(held) = self.held_by_server.filter(|&held| held != self.held) {
             let ours = self.held;
             lines.push(match self.unknown {
-                // Who is to blame is for the audit to say: it may have been somebody else.
+                // Only the audit can say whether this is a fault: another client may have caused it.
                 0 if self.faults.contains_key(Rule::CountAgrees.name()) => {
                     format!("  WRONG: the server counts {held} held addresses")
                 }
@@ -105,7 +105,7 @@ impl Report {
         lines
     }
 
-    /// That the listing agrees. It has reservations, a block one; what is held are addresses.
+    /// Says that the listing agrees. It counts reservations, of which a block is one, while `held` counts addresses.
     fn listing(&self) -> String {
         let Some(listed) = self.listed else { return String::new() };
         let before = match self.listed_before {
@@ -119,23 +119,13 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::time::Duration;
 
     use super::*;
     use crate::driver::{Measured, Shape, Stop};
 
     #[test]
     fn a_count_is_called_wrong_only_where_the_audit_says_so() {
-        let shape = Shape {
-            servers: Vec::new(),
-            connections: 1,
-            depth: 1,
-            warmup: Duration::ZERO,
-            stop: Stop::Requests(1),
-            rate: None,
-            seed: 0,
-            patience: Duration::ZERO,
-        };
+        let shape = Shape::closed(1, 1, Stop::Requests(1));
         let report = Report {
             held: 3,
             held_by_server: Some(4),

@@ -1,16 +1,16 @@
-//! Blocks: aligned ranges in place of addresses, as a node asks for its pods.
+//! Blocks: aligned ranges instead of single addresses, as a node requests them for its pods.
 
 use super::exchange::Exchange;
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::meter::Kind;
 use crate::refusal::Refusal;
 
-/// Addresses of a block, as the exponent that is left.
+/// The prefix length of a block by default.
 const PREFIX_LENGTH: u8 = 28;
-/// Blocks that a lane keeps, unless said otherwise.
+/// Blocks that a lane keeps by default.
 const HOLD_DEFAULT: usize = 4;
 
-/// Three lanes of four ask for blocks, the fourth for single addresses between them.
+/// Three lanes of four ask for blocks, and the fourth for single addresses between them.
 pub struct Blocks {
     networks: Vec<NetworkPlan>,
     blocks: Exchange,

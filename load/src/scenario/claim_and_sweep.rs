@@ -1,13 +1,15 @@
-//! Claim and sweep: addresses are claimed by name for machines; then half of the machines are gone, and a sweep that names
-//! those alive lets go the others' addresses, at its second miss.
+//! Claim and sweep: addresses are claimed by name for machines. Then half of the machines are gone, and sweeps that list the
+//! living machines release the addresses of the others at their second miss.
 //!
-//! Each lane is a scope of its own with addresses of its own, so what a sweep has to let go is known to the address. Where nobody
-//! knows whether a request took effect it is asked again, as a client would, and both answers are right: a claim names the same
-//! owner, a sweep may have let the dead go before, or lets them go at what was to be their first miss.
+//! Each lane is a scope of its own with its own addresses, so exactly which addresses a sweep has to release is known. A
+//! request with an unknown outcome is sent again, as a client would do, and both answers are correct: a claim names the same
+//! owner; a sweep may have released the dead machines' addresses before, or releases them now although this was meant to be
+//! their first miss.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::exchange::grant;
+use super::exchange::{grant, push_call, released_anywhere};
+use super::network::FIRST_CLAIMED;
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::audit::{Grant, Span, address};
 use crate::meter::Kind;
@@ -16,14 +18,12 @@ use crate::refusal::Refusal;
 
 /// Addresses of a lane.
 const CLAIMS: usize = 16;
-/// The first address that is claimed; in front of it lie what is reserved and the gateway.
-const FIRST: u32 = 0x0a00_0100;
 
-/// An address that a lane claims: its holder, if it has one.
+/// An address that a lane claims, with its holder, if any.
 struct Claim {
     span: Span,
     held: Option<Who>,
-    /// Who may hold it, for all that is known.
+    /// The owner that may hold it, because the outcome of its claim is unknown.
     perhaps: Option<Who>,
 }
 
@@ -31,10 +31,10 @@ struct Claim {
 enum Asked {
     Nothing,
     Claim(usize, Who),
-    /// The first sweep misses the dead, the second lets them go.
+    /// The first sweep misses the dead machines, the second releases their addresses.
     Sweep {
         second: bool,
-        /// One in front of it may have taken effect.
+        /// An earlier sweep may have taken effect.
         again: bool,
     },
 }
@@ -43,33 +43,31 @@ struct Lane {
     claims: Vec<Claim>,
     asked: Asked,
     count: u32,
-    /// Sweeps since all was claimed.
+    /// Sweeps since everything was claimed.
     sweeps: u8,
-    /// Nobody knows whether the latest sweep took effect.
+    /// The outcome of the latest sweep is unknown.
     in_doubt: bool,
-    /// Which half is dead.
+    /// Its parity tells which half is dead.
     round: usize,
 }
 
-/// One network of a /8.
+/// One /8 network.
 pub struct ClaimAndSweep {
-    network: NetworkPlan,
+    networks: Vec<NetworkPlan>,
     lanes: Vec<Lane>,
     seed: u32,
 }
 
 impl ClaimAndSweep {
     pub fn new(settings: &Settings) -> Self {
-        let one = Settings { networks: Some(1), cidr: None, ..settings.clone() };
-        let mut networks = NetworkPlan::several(&one, 1, "10.0.0.0/8", "lowest");
+        let networks = NetworkPlan::several(settings, 1, "10.0.0.0/8", "lowest");
         let claims = |lane: usize| {
-            let number = move |at: usize| FIRST + (lane * CLAIMS + at) as u32;
-            let span = move |at| 0xffff_0000_0000 | u128::from(number(at));
-            (0..CLAIMS).map(|at| Claim { span: (span(at), span(at)), held: None, perhaps: None }).collect()
+            let number = move |at| address::of_v4(FIRST_CLAIMED + (lane * CLAIMS + at) as u32);
+            (0..CLAIMS).map(|at| Claim { span: (number(at), number(at)), held: None, perhaps: None }).collect()
         };
         let lane =
             |lane| Lane { claims: claims(lane), asked: Asked::Nothing, count: 0, sweeps: 0, in_doubt: false, round: 0 };
-        Self { network: networks.remove(0), lanes: (0..settings.lanes).map(lane).collect(), seed: settings.seed }
+        Self { networks, lanes: (0..settings.lanes).map(lane).collect(), seed: settings.seed }
     }
 
     fn scope(&self, lane: usize) -> String {
@@ -78,7 +76,7 @@ impl ClaimAndSweep {
 }
 
 impl Lane {
-    /// Does the machine at this address live on in this round?
+    /// Is the machine at this address alive in this round?
     fn is_alive(&self, at: usize) -> bool {
         at % 2 == self.round % 2
     }
@@ -91,11 +89,11 @@ impl Lane {
 
 impl Scenario for ClaimAndSweep {
     fn networks(&self) -> Vec<NetworkPlan> {
-        vec![self.network.clone()]
+        self.networks.clone()
     }
 
     fn request(&mut self, number: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
-        let (scope, seed, network) = (self.scope(number), self.seed, &self.network.name);
+        let (scope, seed, network) = (self.scope(number), self.seed, &self.networks[0].name);
         let lane = &mut self.lanes[number];
         let free = lane.claims.iter().position(|claim| claim.held.is_none()).filter(|_| lane.sweeps == 0);
         let (kind, method, params) = if let Some(at) = free {
@@ -115,7 +113,7 @@ impl Scenario for ClaimAndSweep {
             lane.asked = Asked::Sweep { second, again };
             let alive = lane.claims.iter().enumerate().filter(|(at, _)| lane.is_alive(*at));
             let alive: Vec<String> = alive.filter_map(|(_, claim)| Some(claim.held?.name())).collect();
-            // Behind a first one that was made this is the second.
+            // If an earlier first sweep took effect, this one is the second.
             if second || again {
                 for (at, who) in lane.dead() {
                     desk.audit.letting_go(0, who, lane.claims[at].span, desk.now);
@@ -127,9 +125,7 @@ impl Scenario for ClaimAndSweep {
                 json!({"scope": scope, "alive": alive, "grace_seconds": 0, "max_share": 1.0}),
             )
         };
-        let line = json!({"jsonrpc": "2.0", "id": desk.id, "method": method, "params": params});
-        out.extend_from_slice(line.to_string().as_bytes());
-        out.push(b'\n');
+        push_call(out, desk.id, method, &params);
         Some(kind)
     }
 
@@ -147,13 +143,10 @@ impl Scenario for ClaimAndSweep {
                 lane.claims[at].perhaps = Some(who);
             }
             (Asked::Sweep { second, again }, Ok(line)) => {
-                let said: Value = serde_json::from_slice(line).unwrap_or_default();
-                let released = said["result"]["released"].as_array().map_or(&[][..], Vec::as_slice);
-                let addresses = released.iter().map(|one| one["address"].as_str());
-                let said: Vec<Option<u128>> = addresses.map(|text| address::number(text?.as_bytes())).collect();
+                let said = released_anywhere(line);
                 let dead = if second || again { lane.dead() } else { Vec::new() };
                 if again && !second && said.is_empty() {
-                    // The one in front was not made: this was the first.
+                    // The earlier sweep did not take effect: this was the first one.
                     dead.into_iter().for_each(|(at, who)| desk.audit.kept(0, who, lane.claims[at].span));
                     return;
                 }
@@ -168,7 +161,7 @@ impl Scenario for ClaimAndSweep {
             }
             (Asked::Sweep { second, again }, Err(refusal)) => {
                 for (at, who) in if second || again { lane.dead() } else { Vec::new() } {
-                    // Behind a second one of unknown fate nobody knows either.
+                    // After a second sweep with an unknown outcome, a refusal leaves the outcome unknown too.
                     if refusal.unknown || (second && again) {
                         desk.audit.fate_unknown(Some(0), who, &[lane.claims[at].span]);
                     } else {

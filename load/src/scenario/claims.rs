@@ -1,15 +1,13 @@
-//! Claims: each lane takes an address that it names, gives it back, and takes it again. What does a name cost beside an
+//! Claims: each lane claims an address by name, releases it, and claims it again. What does a claim cost compared with an
 //! address that the server chooses (`fill --hold 1`)?
 
-use super::exchange::{grant, push_request, released};
+use super::exchange::{grant, push_request, released, start_of};
+use super::network::FIRST_CLAIMED;
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::audit::{Grant, Span, address};
 use crate::meter::Kind;
 use crate::names::Who;
 use crate::refusal::Refusal;
-
-/// The first address that is claimed; in front of it lie what is reserved and the gateway.
-const FIRST: u32 = 0x0a00_0100;
 
 enum Asked {
     Nothing,
@@ -19,19 +17,19 @@ enum Asked {
 
 struct Lane {
     span: Span,
-    /// Everything of a claim behind the owner.
+    /// The rest of a claim after the owner.
     claim_end: Vec<u8>,
-    /// Who holds the address.
+    /// The owner that holds the address.
     holder: Option<Who>,
     asked: Asked,
-    /// Nobody knows whether the latest request took effect: it is asked again, as a client would.
+    /// The outcome of the latest request is unknown: it is sent again, as a client would do.
     in_doubt: bool,
     count: u32,
 }
 
-/// One network of a /8.
+/// One /8 network.
 pub struct Claims {
-    network: NetworkPlan,
+    networks: Vec<NetworkPlan>,
     claim: Vec<u8>,
     release: Vec<u8>,
     lanes: Vec<Lane>,
@@ -40,30 +38,26 @@ pub struct Claims {
 
 impl Claims {
     pub fn new(settings: &Settings) -> Self {
-        let one = Settings { networks: Some(1), cidr: None, ..settings.clone() };
-        let network = NetworkPlan::several(&one, 1, "10.0.0.0/8", "lowest").remove(0);
-        let start = |method: &str| {
-            format!(r#","method":"{method}","params":{{"network":"{}","owner":""#, network.name).into_bytes()
-        };
+        let networks = NetworkPlan::several(settings, 1, "10.0.0.0/8", "lowest");
         let brief = if settings.brief { r#","brief":true"# } else { "" };
         let lane = |number: usize| {
-            let at = 0xffff_0000_0000 | u128::from(FIRST + number as u32);
+            let at = address::of_v4(FIRST_CLAIMED + number as u32);
             let claim_end = format!("\",\"address\":\"{}\"{brief}}}}}\n", address::name(at)).into_bytes();
             Lane { span: (at, at), claim_end, holder: None, asked: Asked::Nothing, in_doubt: false, count: 0 }
         };
         Self {
-            claim: start("ip.claim"),
-            release: start("ip.release"),
+            claim: start_of("ip.claim", &networks[0]),
+            release: start_of("ip.release", &networks[0]),
             lanes: (0..settings.lanes).map(lane).collect(),
             seed: settings.seed,
-            network,
+            networks,
         }
     }
 }
 
 impl Scenario for Claims {
     fn networks(&self) -> Vec<NetworkPlan> {
-        vec![self.network.clone()]
+        self.networks.clone()
     }
 
     fn request(&mut self, number: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
@@ -102,7 +96,7 @@ impl Scenario for Claims {
                 desk.audit.fate_unknown(Some(0), who, &[lane.span]);
                 lane.in_doubt = true;
             }
-            // Refused: it is still held, and let go when the lane asks next.
+            // Refused: the address is still held, and released with the lane's next request.
             (Asked::Release(who), Err(_)) => desk.audit.kept(0, who, lane.span),
             (Asked::Claim(_) | Asked::Nothing, _) => {}
         }

@@ -1,13 +1,13 @@
-//! Contended: more clients than a pool has room for. Who is refused asks again at once, or waits for its turn.
+//! Contended: more clients than a pool has room for. A client that is refused asks again at once, or waits for its turn.
 
 use super::churn::share;
 use super::steady::Steady;
 use super::{NetworkPlan, Settings};
 
-/// So many lanes want each address that is free, unless a fill level is said.
+/// How many lanes compete for each free address, if no fill level is set.
 const LANES_OF_AN_ADDRESS: u64 = 8;
 
-/// One network of a /20 that is as good as full; the room that is left goes from hand to hand.
+/// One /20 network that is almost full; the remaining addresses pass from lane to lane.
 pub fn contended(settings: &Settings) -> Steady {
     let networks = NetworkPlan::several(settings, 1, "10.0.0.0/20", "oldest");
     let (level, room) = (settings.fill_level, (settings.lanes as u64 / LANES_OF_AN_ADDRESS).max(1));

@@ -1,22 +1,23 @@
-//! Deployments: each lane is one, of some instances in two networks. An apply makes a third of its instances anew; then it
-//! is committed, or, one time of four, reverted. What is let go by it is known to the address.
+//! Deployments: each lane is a deployment of several instances in two networks. An apply renews a third of its instances;
+//! then it is committed, or, one time in four, reverted. Exactly which addresses this releases is known.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::exchange::{push_call, released_anywhere};
 use super::{Desk, NetworkPlan, Scenario, Settings};
-use crate::audit::{Grant, Span, address};
+use crate::audit::{Grant, Span};
 use crate::meter::Kind;
 use crate::names::Who;
 use crate::refusal::Refusal;
 
-/// Instances of a deployment, unless said otherwise.
+/// Instances of a deployment by default.
 const INSTANCES_DEFAULT: usize = 6;
-/// Each instance wishes an address in so many networks.
+/// The number of networks in which each instance wants an address.
 const NETWORKS: usize = 2;
 
-/// An instance's address in a network.
+/// A network and an instance in it, by number.
 type Place = (usize, usize);
 
 #[derive(Clone, Copy, PartialEq)]
@@ -30,17 +31,17 @@ enum Asked {
 struct Lane {
     asked: Asked,
     current: BTreeMap<Place, Span>,
-    /// What the latest apply granted, and what that made obsolete.
+    /// The grants of the latest apply, and the addresses that they made obsolete.
     new: BTreeMap<Place, Span>,
     obsolete: BTreeMap<Place, Span>,
-    /// The plan that is neither committed nor reverted.
+    /// The plan that is not yet committed or reverted.
     plan: Option<u64>,
-    /// Nobody knows whether the latest commit or revert took effect: it is asked again, as a client would.
+    /// The outcome of the latest commit or revert is unknown: it is sent again, as a client would do.
     in_doubt: bool,
     round: usize,
 }
 
-/// Deployments as scopes, instances as owners.
+/// Deployments are scopes, and instances are owners.
 pub struct Deployments {
     networks: Vec<NetworkPlan>,
     lanes: Vec<Lane>,
@@ -60,7 +61,7 @@ impl Deployments {
             in_doubt: false,
             round: 0,
         };
-        let instances = settings.instances.unwrap_or(INSTANCES_DEFAULT).max(1);
+        let instances = settings.instances.unwrap_or(INSTANCES_DEFAULT);
         Self { networks, lanes: (0..settings.lanes).map(lane).collect(), instances, seed: settings.seed }
     }
 
@@ -81,7 +82,7 @@ impl Deployments {
         (0..self.instances).map(wish).collect()
     }
 
-    /// What an apply answered: each instance, each network.
+    /// Takes the answer to an apply, for each instance and network.
     fn applied(&mut self, number: usize, desk: &mut Desk<'_>, result: &Value) {
         let mut seen = 0;
         for instance in result["instances"].as_array().map_or(&[][..], Vec::as_slice) {
@@ -157,9 +158,7 @@ impl Scenario for Deployments {
             }
         };
         self.lanes[number].asked = asked;
-        let line = json!({"jsonrpc": "2.0", "id": desk.id, "method": method, "params": params});
-        out.extend_from_slice(line.to_string().as_bytes());
-        out.push(b'\n');
+        push_call(out, desk.id, method, &params);
         Some(kind)
     }
 
@@ -173,17 +172,14 @@ impl Scenario for Deployments {
         };
         match answer {
             Ok(line) => {
-                let said: Value = serde_json::from_slice(line).unwrap_or_default();
                 if asked == Asked::Apply {
+                    let said: Value = serde_json::from_slice(line).unwrap_or_default();
                     return self.applied(number, desk, &said["result"]);
                 }
-                let released = said["result"]["released"].as_array().map_or(&[][..], Vec::as_slice);
-                let addresses = released.iter().map(|one| one["address"].as_str());
-                let said: Vec<Option<u128>> = addresses.map(|text| address::number(text?.as_bytes())).collect();
-                let should: Vec<Span> = going.values().copied().collect();
+                let (should, said): (Vec<Span>, _) = (going.values().copied().collect(), released_anywhere(line));
                 desk.audit.let_go(Who::new(number, 0, 0), &should, &said, std::mem::take(&mut lane.in_doubt));
                 if asked == Asked::Revert {
-                    // What was granted is gone, and what it had replaced is current again.
+                    // The new grants are gone, and the addresses that they replaced are current again.
                     let (new, obsolete) = (std::mem::take(&mut lane.new), std::mem::take(&mut lane.obsolete));
                     lane.current.retain(|place, _| !new.contains_key(place));
                     lane.current.extend(obsolete);

@@ -1,9 +1,11 @@
-//! Addresses that lanes take and give back: what most scenarios do.
+//! Lanes that allocate and release addresses: the core of most scenarios.
 //!
-//! Owners are `node-0007/pod-7f9c4d` (see `names`); an owner has one address and is not met again. With `hold`, a lane that
-//! keeps so many addresses releases its oldest before it asks for another; without, it keeps all.
+//! Owners are `node-0007/pod-7f9c4d` (see `names`); each has one address and does not appear again. With `hold`, a lane that
+//! keeps this many addresses releases its oldest before it asks for another; without it, a lane keeps all.
 
 use std::collections::VecDeque;
+
+use serde_json::{Value, json};
 
 use super::{Desk, NetworkPlan, Record, Settings};
 use crate::audit::{Grant, Span, address};
@@ -20,7 +22,7 @@ pub struct Held {
     pub span: Span,
 }
 
-/// What a lane asked last.
+/// The latest request of a lane.
 enum Asked {
     Nothing,
     Allocate { network: usize, who: Who },
@@ -30,16 +32,16 @@ enum Asked {
 struct Lane {
     asked: Asked,
     holds: VecDeque<Held>,
-    /// Allocations asked so far.
+    /// Allocations requested so far.
     count: u32,
 }
 
-/// The lanes, and how they ask.
+/// The lanes, and the parts of their requests.
 pub struct Exchange {
-    /// Everything of an allocate request up to the owner, by network; the same of a release.
+    /// The parts of allocate and release requests up to the owner, by network.
     allocate: Vec<Vec<u8>>,
     release: Vec<Vec<u8>>,
-    /// Everything behind what tells whose it is.
+    /// The parts of the requests after the owner.
     allocate_end: Vec<u8>,
     release_end: Vec<u8>,
     lanes: Vec<Lane>,
@@ -49,17 +51,13 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Lanes that keep all they are granted, until [`Exchange::hold`] says otherwise.
+    /// Lanes that keep everything they are granted, until [`Exchange::hold`] changes that.
     pub fn new(settings: &Settings, networks: &[NetworkPlan]) -> Self {
-        let start = |method: &str, network: &NetworkPlan| {
-            let name = &network.name;
-            format!(r#","method":"{method}","params":{{"network":"{name}","owner":""#).into_bytes()
-        };
         let Record { owner_end, holder, more } = settings.record;
         let brief = if settings.brief { r#","brief":true"# } else { "" };
         Self {
-            allocate: networks.iter().map(|network| start("ip.allocate", network)).collect(),
-            release: networks.iter().map(|network| start("ip.release", network)).collect(),
+            allocate: networks.iter().map(|network| start_of("ip.allocate", network)).collect(),
+            release: networks.iter().map(|network| start_of("ip.release", network)).collect(),
             allocate_end: format!("{owner_end}\"{holder}{more}{brief}}}}}\n").into_bytes(),
             release_end: format!("{owner_end}\"{holder}}}}}\n").into_bytes(),
             lanes: (0..settings.lanes)
@@ -71,9 +69,9 @@ impl Exchange {
         }
     }
 
-    /// Each allocation has this too: `"wait_seconds":3`.
+    /// Adds a member to each allocation, for example `"wait_seconds":3`.
     pub fn with_member(mut self, member: &str) -> Self {
-        // In front of the braces and the line end.
+        // Before the two braces and the line end.
         let end = self.allocate_end.split_off(self.allocate_end.len() - 3);
         self.allocate_end.push(b',');
         self.allocate_end.extend_from_slice(member.as_bytes());
@@ -81,33 +79,33 @@ impl Exchange {
         self
     }
 
-    /// Blocks of this size.
+    /// Allocates blocks of this size.
     pub fn with_blocks(mut self, prefix_length: u8) -> Self {
         self.prefix_length = Some(prefix_length);
         self.with_member(&format!(r#""prefix_length":{prefix_length}"#))
     }
 
-    /// From now on lanes keep so many addresses and exchange them; what they were granted before stays.
+    /// From now on lanes keep this many addresses and exchange them; earlier grants stay.
     pub fn hold(&mut self, hold: Option<usize>) {
         self.hold = hold;
     }
 
-    /// What the lane holds and would release, the oldest first.
+    /// The addresses that the lane holds and would release, the oldest first.
     pub fn holds(&self, lane: usize) -> &VecDeque<Held> {
         &self.lanes[lane].holds
     }
 
-    /// How many lanes there are.
+    /// The number of lanes.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Allocations that the lane has asked so far.
+    /// Allocations that the lane has requested so far.
     pub fn count(&self, lane: usize) -> usize {
         self.lanes[lane].count as usize
     }
 
-    /// Releases the lane's oldest address if it has enough of them, else allocates in this network.
+    /// Releases the lane's oldest address if it holds enough, otherwise allocates in this network.
     pub fn next(&mut self, lane: usize, network: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Kind {
         let has_enough = self.hold.is_some_and(|hold| self.lanes[lane].holds.len() >= hold);
         if has_enough && let Some(kind) = self.release(lane, desk, out) {
@@ -116,7 +114,7 @@ impl Exchange {
         self.allocate(lane, network, desk, out)
     }
 
-    /// Asks for an address for an owner that is new.
+    /// Allocates an address for a new owner.
     pub fn allocate(&mut self, number: usize, network: usize, desk: &Desk<'_>, out: &mut Vec<u8>) -> Kind {
         let lane = &mut self.lanes[number];
         let who = Who::new(number, lane.count, self.seed);
@@ -126,7 +124,7 @@ impl Exchange {
         Kind::Allocate
     }
 
-    /// Gives the lane's oldest address back, if it has one.
+    /// Releases the lane's oldest address, if it has one.
     pub fn release(&mut self, number: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
         let lane = &mut self.lanes[number];
         let held = lane.holds.pop_front()?;
@@ -136,7 +134,7 @@ impl Exchange {
         Some(Kind::Release)
     }
 
-    /// Takes the answer to what the lane asked last.
+    /// Takes the answer to the lane's latest request.
     pub fn answer(&mut self, number: usize, desk: &mut Desk<'_>, answer: Result<&[u8], &Refusal>) {
         let lane = &mut self.lanes[number];
         match (std::mem::replace(&mut lane.asked, Asked::Nothing), answer) {
@@ -154,7 +152,7 @@ impl Exchange {
                 desk.audit.fate_unknown(Some(held.network), held.who, &[held.span]);
             }
             (Asked::Release(held), Err(_)) => {
-                // Refused: it is still ours, and tried again when its turn comes.
+                // Refused: the lane still holds it, and tries again when its turn comes.
                 desk.audit.kept(held.network, held.who, held.span);
                 lane.holds.push_back(held);
             }
@@ -166,7 +164,7 @@ impl Exchange {
     }
 }
 
-/// What the line of a grant says; an address that is not there is judged as one that is none.
+/// The grant in an answer line; a missing address is empty, and is judged as such.
 pub fn grant(network: usize, who: Who, line: &[u8], prefix_length: Option<u8>) -> Grant<'_> {
     let said_network = scan::network(line);
     Grant {
@@ -175,7 +173,7 @@ pub fn grant(network: usize, who: Who, line: &[u8], prefix_length: Option<u8>) -
         address: scan::address(line).unwrap_or_default(),
         prefix_length,
         said_length: scan::prefix_length(line),
-        // A short answer has neither, and a search for what is not there is felt at a million a second.
+        // A short answer has neither, and a search that fails is costly at a million answers a second.
         said_owner: said_network.and_then(|_| scan::owner(line)),
         said_network,
         created: scan::created(line),
@@ -185,12 +183,38 @@ pub fn grant(network: usize, who: Who, line: &[u8], prefix_length: Option<u8>) -
     }
 }
 
-/// The addresses that a release says it let go.
+/// The addresses that a release lists as released.
 pub fn released(line: &[u8]) -> Vec<Option<u128>> {
     scan::released(line).map(address::number).collect()
 }
 
-/// One request line. By hand: at a million a second a formatter is a tenth of the client's time.
+/// The same for an answer that spans several networks.
+pub fn released_anywhere(line: &[u8]) -> Vec<Option<u128>> {
+    let said: Value = serde_json::from_slice(line).unwrap_or_default();
+    let released = said["result"]["released"].as_array().map_or(&[][..], Vec::as_slice);
+    released.iter().map(|one| address::number(one["address"].as_str()?.as_bytes())).collect()
+}
+
+/// The part of a request from its id up to the owner.
+pub fn start_of(method: &str, network: &NetworkPlan) -> Vec<u8> {
+    let name = &network.name;
+    format!(r#","method":"{method}","params":{{"network":"{name}","owner":""#).into_bytes()
+}
+
+/// The part of a request after the owner, without further members.
+pub fn end_of(settings: &Settings) -> &'static [u8] {
+    if settings.brief { b"\",\"brief\":true}}\n" } else { b"\"}}\n" }
+}
+
+/// Appends a request line with arbitrary params.
+pub fn push_call(out: &mut Vec<u8>, id: usize, method: &str, params: &Value) {
+    let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+    out.extend_from_slice(line.to_string().as_bytes());
+    out.push(b'\n');
+}
+
+/// Appends a request line. Written by hand: at a million requests a second, a formatter would take a tenth of the client's
+/// time.
 pub fn push_request(out: &mut Vec<u8>, id: usize, middle: &[u8], who: Who, end: &[u8]) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     push_decimal(out, id as u64);

@@ -1,4 +1,4 @@
-//! One hot network: nine of ten requests go to one of many. Do its neighbours still get their turn?
+//! One hot network: nine of ten requests go to one network of many. Do its neighbours still get their turn?
 
 use super::churn::churn_of;
 use super::steady::Steady;
@@ -7,12 +7,12 @@ use crate::arrivals::Chance;
 use crate::meter::Kind;
 use crate::refusal::Refusal;
 
-/// Networks, unless said otherwise.
+/// Networks by default.
 const NETWORKS: usize = 64;
-/// Requests of a hundred that go to the first of them.
+/// The percentage of requests that go to the first network.
 const HOT: u64 = 90;
 
-/// Lanes draw the network of each allocation.
+/// Lanes draw the network of each allocation at random.
 pub struct HotNetwork {
     churn: Steady,
     chance: Chance,
@@ -44,7 +44,7 @@ impl Scenario for HotNetwork {
 
     fn request(&mut self, lane: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind> {
         let network = match self.chance.below(100) {
-            // What comes before measuring fills all networks alike.
+            // Before measuring, all networks are filled evenly.
             _ if !self.measuring => self.churn.in_turn(lane),
             drawn if drawn < HOT => 0,
             _ => self.chance.below(self.networks) as usize,

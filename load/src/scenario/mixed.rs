@@ -1,10 +1,10 @@
-//! The canonical load: what a provisioning system asks of a register on an ordinary day.
+//! The canonical load: the requests of a provisioning system on an ordinary day.
 //!
-//! Of a hundred requests 30 allocate and about as many release; the others repeat an allocation (15), renew (5) and look an
-//! address up (20). 64 networks of a /20, half full.
+//! Of a hundred requests 30 allocate and about as many release. The others repeat an allocation (15), renew (5), and look an
+//! address up (20). There are 64 /20 networks, half full.
 
 use super::churn::share;
-use super::exchange::{Exchange, Held, grant, push_request};
+use super::exchange::{Exchange, Held, end_of, grant, push_request, start_of};
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::arrivals::Chance;
 use crate::audit::address;
@@ -12,14 +12,17 @@ use crate::meter::Kind;
 use crate::names::push_decimal;
 use crate::refusal::Refusal;
 
-/// Networks, unless said otherwise.
+/// Networks by default.
 const NETWORKS: usize = 64;
-/// Share of the pools that is held.
+/// The share of the pools that is held by default.
 const LEVEL_DEFAULT: f64 = 0.5;
-/// Addresses that a lane keeps, unless said otherwise.
+/// Addresses that a lane keeps by default.
 const HOLD_DEFAULT: usize = 8;
 
-/// What a lane asked last, beyond the exchange of addresses.
+/// The rest of a renewal after the owner.
+const RENEW_END: &[u8] = b"\",\"ttl_seconds\":null}}\n";
+
+/// The latest request of a lane, beyond the exchange of addresses.
 #[derive(Clone, Copy)]
 enum Asked {
     Exchange,
@@ -28,11 +31,11 @@ enum Asked {
     Get(Held),
 }
 
-/// The lanes.
+/// The lanes of the canonical load.
 pub struct Mixed {
     networks: Vec<NetworkPlan>,
     exchange: Exchange,
-    /// Everything of a request up to the owner, by network.
+    /// The parts of requests up to the owner, by network.
     repeat: Vec<Vec<u8>>,
     renew: Vec<Vec<u8>>,
     asked: Vec<Asked>,
@@ -47,36 +50,29 @@ pub struct Mixed {
 impl Mixed {
     pub fn new(settings: &Settings) -> Self {
         let networks = NetworkPlan::several(settings, NETWORKS, "10.0.0.0/20", "lowest");
-        let start = |method: &str, member: &str| {
-            let line = |network: &NetworkPlan| {
-                let name = &network.name;
-                format!(r#","method":"{method}","params":{{"network":"{name}",{member}"owner":""#).into_bytes()
-            };
-            networks.iter().map(line).collect()
-        };
         Self {
             exchange: Exchange::new(settings, &networks),
-            repeat: start("ip.allocate", ""),
-            renew: start("ip.renew", r#""ttl_seconds":null,"#),
+            repeat: networks.iter().map(|network| start_of("ip.allocate", network)).collect(),
+            renew: networks.iter().map(|network| start_of("ip.renew", network)).collect(),
             asked: vec![Asked::Exchange; settings.lanes],
             chance: Chance::new(settings.seed),
             level: settings.fill_level.unwrap_or(LEVEL_DEFAULT),
             prefill: settings.prefill,
-            hold: settings.hold.unwrap_or(HOLD_DEFAULT).max(1),
-            end: if settings.brief { b"\",\"brief\":true}}\n" } else { b"\"}}\n" },
+            hold: settings.hold.unwrap_or(HOLD_DEFAULT),
+            end: end_of(settings),
             networks,
             measuring: false,
         }
     }
 
-    /// One of those that the lane holds.
+    /// A random address of those that the lane holds.
     fn any_held(&mut self, lane: usize) -> Option<Held> {
         let holds = self.exchange.holds(lane);
         let count = holds.len() as u64;
         (count > 0).then(|| holds[self.chance.below(count) as usize])
     }
 
-    /// Asks about an address that is held.
+    /// Makes a request about a held address.
     fn about(&mut self, lane: usize, id: usize, drawn: u64, held: Held, out: &mut Vec<u8>) -> Kind {
         let (asked, kind) = match drawn {
             60..75 => (Asked::Repeat(held), Kind::Repeat),
@@ -86,7 +82,7 @@ impl Mixed {
         self.asked[lane] = asked;
         match asked {
             Asked::Repeat(_) => push_request(out, id, &self.repeat[held.network], held.who, self.end),
-            Asked::Renew(_) => push_request(out, id, &self.renew[held.network], held.who, b"\"}}\n"),
+            Asked::Renew(_) => push_request(out, id, &self.renew[held.network], held.who, RENEW_END),
             Asked::Get(_) | Asked::Exchange => {
                 out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
                 push_decimal(out, id as u64);
@@ -110,7 +106,7 @@ impl Scenario for Mixed {
     }
 
     fn begin(&mut self) {
-        // Releases are drawn, not due: a lane that holds less than this allocates instead.
+        // Releases are drawn at random from now on; they no longer follow from the number of addresses that a lane holds.
         self.exchange.hold(Some(usize::MAX));
         self.measuring = true;
     }
@@ -137,7 +133,7 @@ impl Scenario for Mixed {
         let (Asked::Repeat(held) | Asked::Renew(held) | Asked::Get(held)) = asked else {
             return self.exchange.answer(lane, desk, answer);
         };
-        // Nothing changes by it, so a refusal has been counted and that is all.
+        // These requests change nothing, and the refusal has been counted already.
         let Ok(line) = answer else { return };
         let grant = grant(held.network, held.who, line, None);
         let span = match asked {

@@ -1,8 +1,8 @@
-//! What is asked: one file a scenario, behind one trait.
+//! The scenarios, which choose the requests: one file for each, behind one trait.
 //!
-//! To add one: a file here with a type that implements [`Scenario`], and a line in [`Name`] and in [`Name::build`]; a test
-//! runs every scenario against a server. `exchange` has what most of them do: addresses that lanes take and give back;
-//! those that do nothing else are a `steady` with settings of their own.
+//! To add one, write a file with a type that implements [`Scenario`], and add a line to [`Name`] and to [`Name::build`]; a
+//! test runs every scenario against a server. `exchange` has the core of most of them: lanes that allocate and release.
+//! Scenarios that do nothing else are a `steady` with its own settings.
 
 mod blocks;
 mod churn;
@@ -58,78 +58,79 @@ pub enum Name {
     RestartStorm,
 }
 
-/// What was set for a run; each scenario has defaults of its own for what was not.
+/// The settings of a run; each scenario has its own defaults for those that are missing.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Requests outstanding at once.
+    /// The most requests outstanding at once.
     pub lanes: usize,
     pub seed: u32,
     pub brief: bool,
-    /// What each reservation has beside its owner; of those whose answers are brief, and that are not listed at the end.
+    /// What a reservation contains besides its owner; only for brief answers, and for runs without a listing at the end.
     pub record: Record,
     pub networks: Option<usize>,
-    /// So many lanes, those of a connection, keep to one network in place of going round them.
+    /// This many lanes, those of one connection, stay in one network instead of cycling through all.
     pub lanes_per_network: Option<usize>,
-    /// What the names of networks begin with, in place of `load-`.
+    /// The prefix of network names, instead of `load-`.
     pub network_prefix: Option<String>,
-    /// In place of `load-00`, where there is one.
+    /// The name of the only network, instead of `load-00`.
     pub network_name: Option<String>,
     pub cidr: Option<String>,
     pub policy: Option<String>,
     pub cooldown_seconds: Option<u64>,
-    /// Share of the pools that is held before measuring.
+    /// The share of the pools that is held before measuring.
     pub fill_level: Option<f64>,
-    /// Addresses that are held before measuring, in place of a share.
+    /// The number of addresses to allocate before measuring, instead of a share.
     pub prefill: Option<u64>,
     /// Addresses that a lane keeps before it releases its oldest.
     pub hold: Option<usize>,
-    /// Of a restart storm.
+    /// For a restart storm.
     pub owners: Option<u64>,
-    /// Of a deployment.
+    /// For deployments.
     pub instances: Option<usize>,
-    /// Of blocks.
+    /// For blocks.
     pub prefix_length: Option<u8>,
-    /// Of the contended pool: how long to wait for a turn.
+    /// For a contended pool: how long a request waits for its turn.
     pub wait_seconds: Option<u64>,
 }
 
-/// What a scenario works with.
+/// What a scenario gets with each request and answer.
 pub struct Desk<'a> {
     pub audit: &'a mut Auditor,
-    /// Of the request.
+    /// The id of the request.
     pub id: usize,
-    /// Since the beginning of the run.
+    /// The time since the beginning of the run.
     pub now: Duration,
 }
 
-/// What is asked, and what the answers mean.
+/// Chooses the requests, and interprets the answers.
 pub trait Scenario {
-    /// The networks that it works on.
+    /// The networks of the scenario.
     fn networks(&self) -> Vec<NetworkPlan>;
 
-    /// So many requests come before measuring, where all pools together can hold so many addresses, and do hold so many already.
+    /// The number of requests before measuring, if all pools together can hold `capacity` addresses, and already hold
+    /// `held`.
     fn prefill(&self, capacity: u64, held: u64) -> u64 {
         let _ = (capacity, held);
         0
     }
 
-    /// What comes before measuring is over; connections are new.
+    /// The preparation is over, and connections are new.
     fn begin(&mut self) {}
 
-    /// It ends by itself after so many requests.
+    /// The number of requests after which the scenario ends by itself.
     fn requests(&self) -> Option<u64> {
         None
     }
 
-    /// Appends the next request of this lane, with the desk's id and its line end; none if the lane has nothing more to ask.
+    /// Appends the next request of this lane, with the desk's id and a line end. None: the lane has nothing more to ask.
     fn request(&mut self, lane: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Option<Kind>;
 
-    /// Takes the answer to what the lane asked last: its line, or what was refused.
+    /// Takes the answer to the lane's latest request: its line, or the refusal.
     fn answer(&mut self, lane: usize, desk: &mut Desk<'_>, answer: Result<&[u8], &Refusal>);
 }
 
 impl Name {
-    /// The scenario with these settings.
+    /// Builds the scenario with these settings.
     pub fn build(self, settings: &Settings) -> Box<dyn Scenario> {
         match self {
             Name::Mixed => Box::new(mixed::Mixed::new(settings)),
@@ -147,7 +148,7 @@ impl Name {
         }
     }
 
-    /// As it is typed.
+    /// The name on the command line.
     pub fn text(self) -> String {
         clap::ValueEnum::to_possible_value(&self).map_or_else(String::new, |value| value.get_name().to_owned())
     }

@@ -1,15 +1,18 @@
-//! A network as a scenario wishes it.
+//! The configuration of a network that a scenario needs.
 
 use serde_json::{Value, json};
 
 use super::Settings;
 
-/// Reserved addresses at the beginning of each IPv4 subnet that has room for them, so that there is something not to hand out.
+/// Reserved addresses at the beginning of each IPv4 subnet that has room for them, so that the audit has addresses that must
+/// not be handed out.
 const RESERVED: u32 = 8;
-/// What the names of networks begin with, unless said otherwise.
+/// The default prefix of network names.
 const NAME_PREFIX: &str = "load-";
-/// A subnet has room from this prefix length on.
+/// The longest prefix of a subnet with room for them.
 const ROOMY_PREFIX: u8 = 24;
+/// The first address of 10.0.0.0/8 that a scenario claims by name; the gateway and the reserved addresses come before it.
+pub const FIRST_CLAIMED: u32 = 0x0a00_0100;
 
 /// One network, in a realm of its own, with one subnet.
 #[derive(Debug, Clone)]
@@ -18,12 +21,12 @@ pub struct NetworkPlan {
     pub cidr: String,
     pub policy: String,
     pub cooldown_seconds: u64,
-    /// Blocks are held in it.
+    /// Blocks are allocated in it.
     pub blocks: bool,
 }
 
 impl NetworkPlan {
-    /// `load-00` and on, as the settings say, else as the scenario does.
+    /// Networks `load-00` and so on, with the given values for missing settings.
     pub fn several(settings: &Settings, count: usize, cidr: &str, policy: &str) -> Vec<Self> {
         let prefix = settings.network_prefix.as_deref().unwrap_or(NAME_PREFIX);
         (0..settings.networks.unwrap_or(count))
@@ -37,13 +40,13 @@ impl NetworkPlan {
             .collect()
     }
 
-    /// Has blocks in it.
+    /// Marks that blocks are allocated in it.
     pub fn with_blocks(mut self) -> Self {
         self.blocks = true;
         self
     }
 
-    /// Params of `network.create`.
+    /// The params of `network.create`.
     pub fn params(&self) -> Value {
         let Self { name, policy, cooldown_seconds, .. } = self;
         json!({
@@ -52,7 +55,7 @@ impl NetworkPlan {
         })
     }
 
-    /// The subnet: where it is large enough, with a gateway and a reserved range that nobody may get.
+    /// The subnet; if it is large enough, with a gateway and a reserved range, which must never be granted.
     fn subnet(&self) -> Value {
         let plain = json!({"cidr": self.cidr});
         let Some((first, length)) = self.cidr.split_once('/') else { return plain };

@@ -1,29 +1,29 @@
-//! Restart storm: everybody holds an address; then all connections are lost, and every owner asks again at once, as after
-//! the restart of a provisioning system. Each has to be given what it holds.
+//! Restart storm: every owner holds an address. Then all connections are lost, and every owner asks again at once, as after
+//! the restart of a provisioning system. Each must be given the address that it holds.
 
-use super::exchange::{grant, push_request};
+use super::exchange::{end_of, grant, push_request, start_of};
 use super::{Desk, NetworkPlan, Scenario, Settings};
 use crate::audit::Span;
 use crate::meter::Kind;
 use crate::names::Who;
 use crate::refusal::Refusal;
 
-/// Owners, unless said otherwise.
+/// Owners by default.
 const OWNERS_DEFAULT: u64 = 20_000;
 
 struct Lane {
-    /// By the number of the owner: what it was granted first.
+    /// The first grant of each owner, by its number.
     held: Vec<Option<Span>>,
-    /// The owner whose turn it is, and the one that was asked for.
+    /// The owner whose turn is next, and the owner of the outstanding request.
     next: usize,
     asked: Option<usize>,
 }
 
-/// Owners are dealt over the lanes, and each lane asks for its own one after the other.
+/// Owners are distributed over the lanes, and each lane asks for its owners one after the other.
 pub struct RestartStorm {
     networks: Vec<NetworkPlan>,
     start: Vec<Vec<u8>>,
-    end: Vec<u8>,
+    end: &'static [u8],
     lanes: Vec<Lane>,
     owners: u64,
     seed: u32,
@@ -33,17 +33,13 @@ pub struct RestartStorm {
 impl RestartStorm {
     pub fn new(settings: &Settings) -> Self {
         let networks = NetworkPlan::several(settings, 16, "10.0.0.0/16", "lowest");
-        let start = |network: &NetworkPlan| {
-            format!(r#","method":"ip.allocate","params":{{"network":"{}","owner":""#, network.name).into_bytes()
-        };
-        let owners = settings.owners.unwrap_or(OWNERS_DEFAULT).max(1);
+        let owners = settings.owners.unwrap_or(OWNERS_DEFAULT);
         let share =
             |lane: usize| owners as usize / settings.lanes + usize::from(lane < owners as usize % settings.lanes);
         let lane = |lane| Lane { held: vec![None; share(lane)], next: 0, asked: None };
-        let end: &[u8] = if settings.brief { b"\",\"brief\":true}}\n" } else { b"\"}}\n" };
         Self {
-            start: networks.iter().map(start).collect(),
-            end: end.to_vec(),
+            start: networks.iter().map(|network| start_of("ip.allocate", network)).collect(),
+            end: end_of(settings),
             lanes: (0..settings.lanes).map(lane).collect(),
             networks,
             owners,
@@ -83,7 +79,7 @@ impl Scenario for RestartStorm {
         let network = self.network(number, owner);
         let lane = &mut self.lanes[number];
         (lane.next, lane.asked) = (owner + 1, Some(owner));
-        push_request(out, desk.id, &self.start[network], Who::new(number, owner as u32, self.seed), &self.end);
+        push_request(out, desk.id, &self.start[network], Who::new(number, owner as u32, self.seed), self.end);
         Some(if self.storm { Kind::Repeat } else { Kind::Allocate })
     }
 

@@ -1,5 +1,5 @@
-//! Steady lanes: each exchanges addresses, going round the networks. Most scenarios are this, and differ in the networks, in
-//! what is held before measuring, and in what a lane keeps.
+//! Steady lanes: each exchanges addresses and cycles through the networks. Most scenarios are of this kind; they differ in
+//! their networks, in how much is held before measuring, and in how much a lane keeps.
 
 use super::exchange::Exchange;
 use super::{Desk, NetworkPlan, Scenario, Settings};
@@ -16,7 +16,8 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Before measuring, so many addresses are held as the settings say, or none; then a lane keeps `hold` addresses, or all.
+    /// Before measuring, `settings.prefill` addresses are allocated, or none; afterwards a lane keeps `hold` addresses, or
+    /// all.
     pub fn new(settings: &Settings, networks: Vec<NetworkPlan>, hold: Option<usize>) -> Self {
         let prefill = settings.prefill.unwrap_or(0);
         Self {
@@ -28,8 +29,8 @@ impl Steady {
         }
     }
 
-    /// What is held before measuring follows from the addresses that there are and those that are held already, unless the
-    /// settings say it.
+    /// Derives the number of addresses to allocate before measuring from the capacity and the addresses held, unless the
+    /// settings contain it.
     pub fn filled(mut self, settings: &Settings, prefill: impl Fn(u64, u64) -> u64 + 'static) -> Self {
         if settings.prefill.is_none() {
             self.prefill = Box::new(prefill);
@@ -37,19 +38,19 @@ impl Steady {
         self
     }
 
-    /// Each allocation has this too: `"wait_seconds":3`.
+    /// Adds a member to each allocation, for example `"wait_seconds":3`.
     pub fn with_member(mut self, member: &str) -> Self {
         self.exchange = self.exchange.with_member(member);
         self
     }
 
-    /// One request of a lane in this network.
+    /// Appends one request of a lane in this network.
     pub fn ask(&mut self, lane: usize, network: usize, desk: &mut Desk<'_>, out: &mut Vec<u8>) -> Kind {
         self.exchange.next(lane, network, desk, out)
     }
 
-    /// The network that the lane keeps to, or its next in turn: where one lane goes on, all lanes together have been everywhere
-    /// between.
+    /// The network that the lane stays in, or its next in turn. The steps are chosen so that all lanes together visit the
+    /// networks evenly.
     pub fn in_turn(&self, lane: usize) -> usize {
         let next = match self.lanes_per_network {
             Some(lanes) => lane / lanes,
@@ -98,7 +99,7 @@ mod tests {
             let mut steady = Steady::new(&settings, plans, None);
             let mut audit = Auditor::new(8, networks, 0);
             let mut asked = vec![0u32; networks];
-            // Each network ten times, on average.
+            // Ten requests per network on average.
             for _ in 0..networks * 10 / 8 {
                 for lane in 0..8 {
                     asked[steady.in_turn(lane)] += 1;

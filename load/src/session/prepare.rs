@@ -1,4 +1,4 @@
-//! What comes before a run: its networks are made or found, and what is found is looked at.
+//! Prepares a run: creates or finds its networks, and inspects what is in them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,77 +6,89 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::advice::Advice;
 use crate::audit::{Auditor, Ground};
 use crate::audited::Audited;
 use crate::control::{Control, Usage};
+use crate::driver::Shape;
 use crate::interrupt;
 use crate::scenario::{NetworkPlan, Scenario};
 
-/// A display is told after so many networks.
+/// The display is updated after this many networks.
 const TOLD_EACH: usize = 10;
-/// So long what was found is watched for others who use it.
+/// How long networks that existed before are watched for other users.
 const WATCHED: Duration = Duration::from_millis(200);
-/// So many events of a network are looked at.
+/// The most events of a network that are inspected.
 const EVENTS: u64 = 100;
 
-/// A network that the run works on.
+/// A network of the run.
 pub struct Place {
     pub name: String,
-    /// The run made it: what is in it is its own.
+    /// The run created it, so everything in it belongs to the run.
     pub is_made: bool,
-    /// From here on nothing of its history was seen.
+    /// The cursor behind all events that were there when the network was found.
     cursor: Value,
 }
 
-/// A scenario that is ready to be driven, and where.
+/// A scenario that is ready to be driven, and its networks.
 pub struct Prepared {
     pub audited: Audited,
     pub places: Vec<Place>,
 }
 
-/// Makes or finds the networks, and reads what they may hand out and hold already. `seed`: of the scenario's owners.
-///
-/// # Errors
-/// As of [`Control::call`].
-pub fn prepare(
-    control: &mut Control,
-    scenario: Box<dyn Scenario>,
-    networks: &[NetworkPlan],
-    lanes: usize,
-    seed: u32,
-    create: bool,
-    doing: &dyn Fn(&str),
-) -> io::Result<Prepared> {
-    let mut audit = Auditor::new(lanes, networks.len(), seed);
-    let (mut capacity, mut held_before, mut places) = (0, 0, Vec::new());
-    for (number, network) in networks.iter().enumerate() {
-        if number % TOLD_EACH == 0 {
-            doing(&format!("making networks, {number} of {}", networks.len()));
-        }
-        let mut is_made = false;
-        if create {
-            let made = control.call("network.create", &network.params());
-            is_made = made.map_err(|error| left_by_another(&network.name, error))?["created"] != false;
-        }
-        let there = control.call("network.get", &json!({"network": network.name}))?;
-        let cooldown = Duration::from_secs(there["cooldown_seconds"].as_u64().unwrap_or(0));
-        audit.add(&network.name, Ground::read(&there), cooldown, network.blocks);
-        places.push(Place { name: network.name.clone(), is_made, cursor: there["cursor"].clone() });
-        let Usage { held, capacity: can_hold, .. } = control.usage(&network.name)?;
-        if held > 0 {
-            audit.read_before(control, number)?;
-        }
-        capacity += can_hold;
-        held_before += held;
+impl Prepared {
+    /// A scenario whose networks do not exist yet.
+    pub fn new(scenario: Box<dyn Scenario>, networks: usize, shape: &Shape) -> Self {
+        let audit = Auditor::new(shape.lanes(), networks, shape.seed);
+        Self { audited: Audited::new(scenario, audit), places: Vec::new() }
     }
-    Ok(Prepared { audited: Audited::new(scenario, audit, capacity, held_before), places })
+
+    /// Creates or finds the networks, and reads what they may hand out and already hold. Faults that are found before an
+    /// error stay with the audit.
+    ///
+    /// # Errors
+    /// As of [`Control::call`].
+    pub fn make(
+        &mut self,
+        control: &mut Control,
+        networks: &[NetworkPlan],
+        create: bool,
+        advice: &Advice,
+        doing: &dyn Fn(&str),
+    ) -> io::Result<()> {
+        let Self { audited, places } = self;
+        for (number, network) in networks.iter().enumerate() {
+            if number % TOLD_EACH == 0 {
+                doing(&format!("making networks, {number} of {}", networks.len()));
+            }
+            let name = &network.name;
+            let is_made =
+                create && control.create_network(network).map_err(|error| left_by_another(name, error, advice))?;
+            let there = control.call("network.get", &json!({"network": name}))?;
+            // With `cooldown_yields` a cooling address may be granted at any time when nothing else is free.
+            let cooldown = if there["cooldown_yields"] == true { &Value::Null } else { &there["cooldown_seconds"] };
+            let cooldown = Duration::from_secs(cooldown.as_u64().unwrap_or(0));
+            audited.audit.add(name, Ground::read(&there), cooldown, network.blocks);
+            places.push(Place { name: name.clone(), is_made, cursor: there["cursor"].clone() });
+            let mut usage = control.usage(name)?;
+            if usage.held > 0 {
+                audited.audit.read_before(control, number)?;
+                // Every lease that ends from now on was listed. One that ended while they were listed is counted no more.
+                usage = control.usage(name)?;
+            }
+            let Usage { held, capacity, .. } = usage;
+            audited.capacity += capacity;
+            audited.held_before += held;
+        }
+        Ok(())
+    }
 }
 
-/// Refuses networks that were found and that somebody else uses now: the audit would not know whose doing is whose.
+/// Refuses existing networks that someone else uses at the moment: the audit could not tell whose changes are whose.
 ///
 /// # Errors
 /// There is such a network, or a signal came.
-pub fn check_quiet(control: &mut Control, places: &[Place]) -> io::Result<()> {
+pub fn check_quiet(control: &mut Control, places: &[Place], advice: &Advice) -> io::Result<()> {
     let found: Vec<&Place> = places.iter().filter(|place| !place.is_made && place.cursor.is_string()).collect();
     if found.is_empty() {
         return Ok(());
@@ -85,45 +97,42 @@ pub fn check_quiet(control: &mut Control, places: &[Place]) -> io::Result<()> {
     interrupt::check(0)?;
     for Place { name, cursor, .. } in found {
         let asked = json!({"network": name, "after": cursor, "limit": EVENTS});
-        // Who may not tell its history, or has forgotten it, is taken at its word.
+        // A network whose history cannot be read, or is forgotten, is assumed to be quiet.
         let Ok(told) = control.call("events.history", &asked) else { continue };
         let events = told["events"].as_array().map_or(&[][..], Vec::as_slice);
         if let Some(event) = events.iter().find(|event| event["type"] == "granted" || event["type"] == "released") {
             let text = |member: &str| event[member].as_str().unwrap_or_default();
             return Err(io::Error::other(format!(
-                "network `{name}` is in use: {} was {} a moment ago, of `{}`; wait until that run is over, or give this one networks \
-                 of its own by --network-prefix",
+                "network `{name}` is in use: {} was {} a moment ago, of `{}`; wait until that is over{}",
                 text("address"),
                 text("type"),
-                text("owner")
+                text("owner"),
+                advice.in_use
             )));
         }
     }
     Ok(())
 }
 
-/// Refuses networks that were there before, and removes again those that were made beside them.
-///
-/// # Errors
-/// There is such a network.
-pub fn check_all_made(control: &mut Control, places: &[Place]) -> io::Result<()> {
+/// Refuses networks that existed before the run.
+pub fn check_all_made(places: &[Place], advice: &Advice) -> io::Result<()> {
     let Some(found) = places.iter().find(|place| !place.is_made) else { return Ok(()) };
-    places.iter().filter(|place| place.is_made).try_for_each(|place| control.purge_network(&place.name))?;
     Err(io::Error::new(
         io::ErrorKind::InvalidInput,
         format!(
-            "network `{name}` was there before: each of several levels of --fill-level begins with empty networks, and what this \
-             run did not make it does not remove. Take one level, or other networks by --network-prefix, or remove it: `allod \
-             network delete {name} --purge`",
+            "network `{name}` was there before, and this run takes only networks that it makes{}. `allod network delete {name} \
+             --purge` removes it",
+            advice.is_there,
             name = found.name
         ),
     ))
 }
 
-/// Makes sure that all servers have the same network, for who has another register refuses, or hands out what is held.
+/// Makes sure that all servers have the same network. A server with another register would refuse requests, or hand out held
+/// addresses.
 ///
 /// # Errors
-/// One has another network, or none.
+/// A server has another network of this name, or none.
 pub fn one_register(servers: &[SocketAddr], networks: &[NetworkPlan]) -> io::Result<()> {
     let (Some(first), [_, _, ..]) = (networks.first(), servers) else { return Ok(()) };
     let mut known: Option<Value> = None;
@@ -143,14 +152,14 @@ fn named(server: &SocketAddr, error: &io::Error) -> io::Error {
     io::Error::other(format!("{server}: {error}; the servers of a run share one register"))
 }
 
-/// Networks are kept after a run, for the next one to find.
-fn left_by_another(network: &str, error: io::Error) -> io::Error {
+/// Explains that an earlier run may have left the network: networks are kept after a run, so that the next one can use them.
+fn left_by_another(network: &str, error: io::Error, advice: &Advice) -> io::Error {
     let text = error.to_string();
-    if !text.contains("already exists") {
+    if !text.contains("already_exists") {
         return error;
     }
     io::Error::other(format!(
-        "{text}\nan earlier run may have left it: `allod network delete {network} --purge` removes it, `--no-create` takes it as it \
-         is, and --network-prefix makes others"
+        "{text}\nan earlier run may have left it: `allod network delete {network} --purge` removes it{}",
+        advice.is_other
     ))
 }

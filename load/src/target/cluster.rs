@@ -1,33 +1,35 @@
-//! A Redis Cluster for the time of a run: primaries on free loopback ports, the slots dealt over them in equal parts.
+//! A Redis Cluster for one run: primaries on free loopback ports, with the slots divided equally among them.
 //!
-//! `redis-cli --cluster create` wants three primaries at least, so it is made by hand: each is given its slots and an epoch of
-//! its own, then they meet. A register lies in one slot, by its prefix, so each primary has a prefix whose slot is among its own.
+//! `redis-cli --cluster create` needs at least three primaries, so the cluster is made by hand: each primary gets its slots
+//! and a config epoch of its own, then they meet. A register lies in one slot, which depends on its prefix, so for each
+//! primary a prefix is chosen whose slot belongs to it.
 
 use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::redis::{Flush, Redis};
+use crate::interrupt;
 
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
-/// Longest wait until all know each other.
+/// The longest wait until all primaries know each other.
 const MEET_MAX: Duration = Duration::from_secs(60);
-/// Prefixes that are tried: each falls among the slots of one of few primaries.
+/// Prefixes that are tried: with few primaries, a matching one is found soon.
 const PREFIXES_MAX: usize = 1_000;
 
-/// The primaries. Dropping it ends them.
+/// The primaries. Dropping this ends them.
 pub struct RedisCluster {
     primaries: Vec<Redis>,
-    /// Of each primary, what the keys of its register begin with.
+    /// The key prefix of the register on each primary.
     prefixes: Vec<String>,
 }
 
 impl RedisCluster {
-    /// Starts so many primaries, and waits until they are one cluster.
+    /// Starts this many primaries, and waits until they form a cluster.
     ///
     /// # Errors
-    /// There is no `redis-server`, or they do not find together.
+    /// There is no `redis-server`, or the primaries do not form a cluster.
     pub fn start(count: usize, flush: Flush) -> io::Result<Self> {
         let primaries = (0..count).map(|_| Redis::start_of_cluster(flush)).collect::<io::Result<Vec<_>>>()?;
         for (number, redis) in primaries.iter().enumerate() {
@@ -45,16 +47,16 @@ impl RedisCluster {
         Ok(cluster)
     }
 
-    /// As `allod serve --redis` takes it.
+    /// The URL for `allod serve --redis`.
     pub fn url(&self) -> String {
         let servers: Vec<String> = self.primaries.iter().map(|redis| redis.address().to_string()).collect();
         format!("redis+cluster://{}", servers.join(","))
     }
 
-    /// What the keys of the register on this primary begin with.
+    /// The key prefix of the register on this primary.
     ///
     /// # Errors
-    /// There are fewer.
+    /// There are fewer primaries.
     pub fn prefix(&self, primary: usize) -> io::Result<&str> {
         self.prefixes.get(primary).map(String::as_str).ok_or_else(|| io::Error::other("there are fewer primaries"))
     }
@@ -62,7 +64,7 @@ impl RedisCluster {
     /// Makes sure that each register lies on its primary.
     ///
     /// # Errors
-    /// One does not.
+    /// A register does not.
     pub fn check_registers(&self) -> io::Result<()> {
         for (redis, prefix) in self.primaries.iter().zip(&self.prefixes) {
             let answer = redis.call(&["EXISTS", &register(prefix)])?;
@@ -73,7 +75,7 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// All know of all others and of all slots.
+    /// Waits until each primary knows all others and all slots.
     fn wait_until_whole(&self) -> io::Result<()> {
         let begun = Instant::now();
         let counts = [format!("cluster_known_nodes:{}", self.primaries.len()), format!("cluster_slots_ok:{SLOTS}")];
@@ -89,13 +91,14 @@ impl RedisCluster {
                         "the primaries of a Redis Cluster do not find together: {info}"
                     )));
                 }
+                interrupt::check(0)?;
                 std::thread::park_timeout(Duration::from_millis(20));
             }
         }
         Ok(())
     }
 
-    /// A prefix whose slot is among those of this primary.
+    /// A prefix whose slot belongs to this primary.
     fn prefix_on(&self, primary: usize) -> io::Result<String> {
         for number in 0..PREFIXES_MAX {
             let prefix = format!("allod-{number}");
@@ -109,7 +112,7 @@ impl RedisCluster {
     }
 }
 
-/// The slots of one of so many primaries.
+/// The slots of one of `count` primaries.
 fn slots_of(primary: usize, count: usize) -> Range<usize> {
     primary * SLOTS / count..(primary + 1) * SLOTS / count
 }

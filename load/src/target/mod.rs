@@ -1,12 +1,14 @@
-//! What is driven: servers that run already, or some that are started for the run and end with it.
+//! The servers to be driven: running ones, or servers that are started for the run and end with it.
 
 mod cluster;
 mod process;
 mod redis;
 mod server;
 
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -17,7 +19,7 @@ pub use process::processor_time;
 pub use redis::{Flush, Redis, RedisControl, free_port, push_word};
 pub use server::{Program, Server, Store};
 
-/// The setting of how much a server tells.
+/// The setting of a server's log level.
 const LOG_LEVEL: &str = "ALLOD_LOG__LEVEL";
 
 /// Where the server is.
@@ -37,50 +39,50 @@ pub struct TargetArguments {
     pub appendfsync: Option<Flush>,
 }
 
-/// How much is kept of what happened.
+/// How much history a server keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
-    /// As without a setting.
+    /// The server's default.
     Usual,
-    /// As little as there can be: the batches by which one that is sent again is recognised.
+    /// The minimum: only the batches that are needed to recognise a repeated one.
     Trimmed,
 }
 
 impl History {
-    /// Settings of a server's environment.
+    /// Environment settings for the server.
     fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             History::Usual => &[],
-            // None are what befits the store.
+            // No setting: the default for the store.
             History::Trimmed => &[("ALLOD_HISTORY__KEEP_SECONDS", "0"), ("ALLOD_HISTORY__KEEP_BYTES", "1")],
         }
     }
 }
 
-/// What a server is started over.
+/// The store and nodes of a server to be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backend {
     pub store: Store,
-    /// Of Redis, as what follows.
+    /// Applies to Redis only, as do the following fields.
     pub flush: Flush,
-    /// A change is acknowledged when all of these have it.
+    /// A change is acknowledged when this many replicas have it.
     pub replicas: usize,
     pub nodes: usize,
     pub history: History,
 }
 
 impl Backend {
-    /// A node over a Redis that flushes so, without replicas.
+    /// One node over a Redis with this flush setting, without replicas.
     pub const fn redis(flush: Flush) -> Self {
         Self { flush, ..Self::of(Store::Redis) }
     }
 
-    /// A server with this store; Redis flushes each second.
+    /// One server with this store; Redis flushes every second.
     pub const fn of(store: Store) -> Self {
         Self { store, flush: Flush::Everysec, replicas: 0, nodes: 1, history: History::Usual }
     }
 
-    /// As a report names it.
+    /// The name in reports.
     pub fn name(self) -> String {
         let Self { store, flush, replicas, nodes, history } = self;
         if store != Store::Redis {
@@ -97,13 +99,13 @@ impl Backend {
     }
 }
 
-/// The servers of a run. Dropping it ends what was started.
+/// The servers of a run. Dropping this ends those that were started.
 pub struct Target {
     pub servers: Vec<SocketAddr>,
-    /// As a report names it.
+    /// The name in reports.
     pub name: String,
     started: Vec<Server>,
-    // After the servers that use them.
+    // Declared, and so dropped, after the servers that use it.
     pub redis: Option<Redis>,
     _secret: Option<TempDir>,
 }
@@ -138,7 +140,7 @@ impl Target {
         Ok(Self { servers, name, started: Vec::new(), redis: None, _secret: None })
     }
 
-    /// Starts what a store needs.
+    /// Starts the servers for a backend.
     ///
     /// # Errors
     /// There is no such program, or it ended before it was ready.
@@ -146,7 +148,7 @@ impl Target {
         Self::start_as(backend, &Program::default(), &[])
     }
 
-    /// Starts what a store needs by this program, with these settings of its environment beside.
+    /// Starts the servers for a backend with this program and additional environment settings.
     ///
     /// # Errors
     /// As of [`Target::start`].
@@ -170,11 +172,9 @@ impl Target {
         (0..replicas).try_for_each(|_| redis.add_replica())?;
         let secret = tempfile::tempdir()?;
         let path = secret.path().join("secret");
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         writeln!(file, "a secret of one run of allod-load on the loopback address: {}", redis.port)?;
         drop(file);
-        #[cfg(unix)]
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         let mut started = Vec::new();
         for node in 0..nodes {
             let (url, name, cluster) = (redis.url(), format!("node-{node}"), format!("127.0.0.1:{}", free_port()?));
@@ -194,7 +194,7 @@ impl Target {
         })
     }
 
-    /// A node of its own for the register that lies on this primary. The cluster has to outlive it.
+    /// Starts a node for the register on this primary. The cluster must outlive it.
     ///
     /// # Errors
     /// As of [`Target::start`].
@@ -206,27 +206,37 @@ impl Target {
         Ok(Self { servers: vec![server.address], name, started: vec![server], redis: None, _secret: None })
     }
 
-    /// The processes that were started as its servers.
+    /// Were the servers started for this run? Then no other client knows of them.
+    pub fn is_own(&self) -> bool {
+        !self.started.is_empty()
+    }
+
+    /// The same servers, for a second thread that drives them; they end with the original target.
+    pub fn same(&self) -> Self {
+        Self { servers: self.servers.clone(), name: self.name.clone(), started: Vec::new(), redis: None, _secret: None }
+    }
+
+    /// The process ids of the servers that were started.
     pub fn processes(&self) -> impl Iterator<Item = u32> {
         self.started.iter().map(Server::process)
     }
 
-    /// Kills the server without a warning and starts it again on its files: how long that took until it was ready.
+    /// Kills the servers and starts them again on their files. Returns how long they took to become ready.
     ///
     /// # Errors
-    /// It was not started by this run, or it does not come back.
+    /// They were not started by this run, or do not come back.
     pub fn kill_and_restart(&mut self) -> io::Result<Duration> {
         if self.started.is_empty() {
-            return Err(io::Error::other("--kill ends a server that this run started: use it with --start"));
+            return Err(io::Error::other("only servers that this run started are killed"));
         }
         self.started.iter_mut().for_each(Server::kill);
         self.start_again()
     }
 
-    /// Ends the server in order and starts it again on its files: how long that took until it was ready.
+    /// Stops the servers in order and starts them again on their files. Returns how long they took to become ready.
     ///
     /// # Errors
-    /// It does not come back.
+    /// They do not come back.
     pub fn stop_and_restart(&mut self) -> io::Result<Duration> {
         self.started.iter_mut().for_each(Server::stop);
         self.start_again()
@@ -245,8 +255,8 @@ fn owned<'a>(settings: &'a [(&str, &str)]) -> impl Iterator<Item = (String, Stri
     settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-/// These settings of a server's environment, and that it is quiet: what a server of a run's own tells of itself is nothing that
-/// its reader asked for.
+/// These environment settings, and a low log level: the log of a server that was started for a run is of no interest to its
+/// user.
 fn settings(these: &[(&str, &str)]) -> Vec<(String, String)> {
     let level = if std::env::var_os(LOG_LEVEL).is_none() { &[(LOG_LEVEL, "error")][..] } else { &[] };
     owned(these).chain(owned(level)).collect()

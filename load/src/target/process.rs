@@ -1,14 +1,14 @@
-//! What the system tells of a process.
+//! Reads the system's figures of a process.
 
 use std::io;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
 
-/// Processor time that a process has taken so far, all its threads together.
+/// Processor time that a process has used so far, in all its threads.
 ///
 /// # Errors
-/// It is not there, or the system does not tell.
+/// There is no such process, or the system gives no figures.
 pub fn processor_time(process: u32) -> io::Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let ticks = ticks_of(&stat)
@@ -16,7 +16,7 @@ pub fn processor_time(process: u32) -> io::Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
-/// `utime + stime` of a line of `/proc/PID/stat`. The name, in brackets, may have anything in it.
+/// `utime + stime` of a line of `/proc/PID/stat`. The name in parentheses may contain any character.
 fn ticks_of(stat: &str) -> Option<u64> {
     let mut times = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
     Some(times.next()?.ok()? + times.next()?.ok()?)

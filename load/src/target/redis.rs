@@ -1,4 +1,4 @@
-//! A Redis server for the time of a run: on a free loopback port, its files in a directory of its own.
+//! A Redis server for one run: on a free loopback port, with its files in a directory of its own.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::process::processor_time;
+use crate::interrupt;
 
-/// Longest wait until a server that was started answers.
+/// The longest wait until a server that was started answers.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Ports that are tried.
+/// How many ports are tried.
 const PORTS_MAX: u32 = 3;
 
 /// What Redis flushes to its append-only file, and when.
@@ -28,7 +29,7 @@ pub enum Flush {
 }
 
 impl Flush {
-    /// As a report names it.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Flush::Off => "no file",
@@ -38,27 +39,27 @@ impl Flush {
     }
 }
 
-/// What a server is beside others.
+/// The role of a server among others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Alone,
-    /// It follows the one with this port.
+    /// A replica of the server on this port.
     Behind(u16),
     OfCluster,
 }
 
-/// A running server, and the replicas that follow it. Dropping it kills them and removes their files.
+/// A running server and its replicas. Dropping this kills them and removes their files.
 pub struct Redis {
     child: Child,
     pub port: u16,
-    /// Where others of its cluster reach it; 0 without one.
+    /// The port for the other servers of its cluster; 0 without a cluster.
     pub(super) bus: u16,
     flush: Flush,
     replicas: Vec<Redis>,
     _files: TempDir,
 }
 
-/// A port that nobody has now.
+/// A port that is free at the moment.
 ///
 /// # Errors
 /// There is none.
@@ -75,7 +76,7 @@ impl Redis {
         Self::start_as(Role::Alone, flush)
     }
 
-    /// Starts a server that may become one of a cluster's.
+    /// Starts a server that can join a cluster.
     ///
     /// # Errors
     /// As of [`Redis::start`].
@@ -83,14 +84,15 @@ impl Redis {
         Self::start_as(Role::OfCluster, flush)
     }
 
-    /// Starts a server that follows this one and flushes as it does, and waits until it has all that this one has.
+    /// Starts a replica with the same flush setting, and waits until it has caught up.
     ///
     /// # Errors
     /// It does not start, or does not catch up.
     pub fn add_replica(&mut self) -> io::Result<()> {
         self.replicas.push(Self::start_as(Role::Behind(self.port), self.flush)?);
         let count = self.replicas.len();
-        // WAIT is about what this connection wrote: without a write it counts replicas that have nothing yet.
+        // WAIT counts replicas that have the latest write of this connection. Without a write it would also count replicas
+        // that have nothing yet.
         let mut control = RedisControl::connect(self.address())?;
         control.call(&["SET", "followed", "1"])?;
         let answer = control.call(&["WAIT", &count.to_string(), &START_MAX.as_millis().to_string()])?;
@@ -102,7 +104,7 @@ impl Redis {
     }
 
     fn start_as(role: Role, flush: Flush) -> io::Result<Self> {
-        // Before it has its port, somebody else may be given it: then it ends at once.
+        // Another process may take the port before Redis binds it: then Redis ends at once.
         let mut started = Self::begin(role, flush);
         for _ in 1..PORTS_MAX {
             match &started {
@@ -123,7 +125,7 @@ impl Redis {
             Role::Behind(primary) => drop(command.args(["--replicaof", "127.0.0.1", &primary.to_string()])),
             Role::OfCluster => {
                 command.args(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()]);
-                // A busy machine is no failure, and nothing is to take its place.
+                // A slow machine must not count as a failure, and there is no replica that could take over.
                 command.args(["--cluster-node-timeout", "15000", "--cluster-require-full-coverage", "no"]);
             }
         }
@@ -143,30 +145,31 @@ impl Redis {
             if begun.elapsed() > START_MAX {
                 return Err(io::Error::other("redis-server does not answer"));
             }
+            interrupt::check(0)?;
             std::thread::park_timeout(Duration::from_millis(5));
         }
         Ok(redis)
     }
 
-    /// As `allod serve --redis` takes it.
+    /// The URL for `allod serve --redis`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Calls over a connection of its own: the answer, which is one line or one text.
+    /// Makes a call over a new connection. The answer is one line, or a text of one line.
     ///
     /// # Errors
-    /// It is not there, or it refuses.
+    /// The server is gone, or refuses.
     pub fn call(&self, words: &[&str]) -> io::Result<String> {
         RedisControl::connect(self.address())?.call(words)
     }
 
-    /// Calls a command whose answer has several lines.
+    /// Makes a call whose answer has several lines.
     ///
     /// # Errors
     /// As of [`Redis::call`].
@@ -174,10 +177,10 @@ impl Redis {
         RedisControl::connect(self.address())?.text(words)
     }
 
-    /// Processor time that it has taken so far, all its threads together; not that of its replicas.
+    /// Processor time that it has used so far in all its threads, without its replicas.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system gives no figures.
     pub fn processor_time(&self) -> io::Result<Duration> {
         processor_time(self.child.id())
     }
@@ -197,14 +200,14 @@ impl RedisControl {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// Nothing listens at this address.
     pub fn connect(server: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(server)?;
         let reader = BufReader::new(stream.try_clone()?);
         Ok(Self { stream, reader })
     }
 
-    /// The answer, which is one line or a text of one line.
+    /// Makes a call whose answer is one line, or a text of one line.
     ///
     /// # Errors
     /// The connection is lost, or the call is refused.
@@ -217,7 +220,7 @@ impl RedisControl {
         Ok(line.trim_end().to_owned())
     }
 
-    /// The answer, which is a text.
+    /// Makes a call whose answer is a text.
     fn text(&mut self, words: &[&str]) -> io::Result<String> {
         let line = self.ask(words)?;
         let length = line.strip_prefix('$').and_then(|length| length.trim_end().parse::<usize>().ok());
@@ -227,7 +230,7 @@ impl RedisControl {
         String::from_utf8(text).map_err(io::Error::other)
     }
 
-    /// The first line of the answer.
+    /// Makes a call, and returns the first line of its answer.
     fn ask(&mut self, words: &[&str]) -> io::Result<String> {
         let mut call = format!("*{}\r\n", words.len()).into_bytes();
         words.iter().for_each(|word| push_word(&mut call, word));
@@ -250,7 +253,7 @@ pub fn push_word(out: &mut Vec<u8>, word: &str) {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // Both fail only where it has ended already.
+        // Both fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -261,7 +264,7 @@ fn command(port: u16, files: &Path, flush: Flush) -> Command {
     command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no", "--loglevel", "warning"]);
     // A rewrite of the file would fork in the middle of a measurement.
     command.args(["--save", "", "--auto-aof-rewrite-percentage", "0", "--dir"]).arg(files);
-    // A replica would be waited for, in case others come too.
+    // Otherwise Redis would delay the synchronisation of a replica, in case more replicas come.
     command.args(["--repl-diskless-sync-delay", "0"]);
     match flush {
         Flush::Off => command.args(["--appendonly", "no"]),
@@ -269,7 +272,7 @@ fn command(port: u16, files: &Path, flush: Flush) -> Command {
         Flush::Always => command.args(["--appendonly", "yes", "--appendfsync", "always"]),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // Ctrl-C on the terminal is for the load, which ends it.
+    // Ctrl-C on the terminal is meant for the load program, which ends this process itself.
     command.process_group(0);
     command
 }

@@ -1,22 +1,30 @@
-//! A server for the time of the run: the `allod` binary beside this one, on a free port, in a directory of its own.
+//! A server for one run: the `allod` binary beside this program, on a free port, with a directory of its own.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Exit code of a server that is to be started again in a moment.
+use crate::interrupt;
+
+/// The exit code of a server that should be started again shortly.
 const NOT_JUST_NOW: i32 = 75;
-/// After such a moment.
+/// The delay before that.
 const START_AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// How long it is started again.
+/// How long the start is repeated.
 const START_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// How long a server may take to stop in order, and how often this is checked.
+const STOP_MAX: Duration = Duration::from_secs(120);
+const STOP_LOOKED_EVERY: Duration = Duration::from_millis(5);
+/// Lines of its output that may be buffered.
+const LINES_WAITING: usize = 16;
 
 /// Where the records of the started server live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -32,7 +40,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// As the server's flag spells it.
+    /// The name in the server's flag.
     pub fn name(self) -> &'static str {
         match self {
             Store::Embedded => "embedded",
@@ -42,12 +50,12 @@ impl Store {
     }
 }
 
-/// What is started: `allod`, and what it runs under.
+/// The program to start, and the program that it runs under.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
-    /// The binary; without one, that beside this program.
+    /// The binary; by default the one beside this program.
     pub path: Option<PathBuf>,
-    /// A program and its arguments that run it.
+    /// A program with arguments that runs the binary, such as valgrind.
     pub under: Vec<OsString>,
 }
 
@@ -64,7 +72,7 @@ impl Program {
     }
 }
 
-/// A running server. Dropping it stops it, and removes its data if they are its own.
+/// A running server. Dropping this stops it, and removes its data if the directory is its own.
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
@@ -77,10 +85,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `allod serve` with these flags, and these settings of its environment, and waits until it says where it listens.
+    /// Starts `allod serve` with these flags and environment settings, and waits until it prints its address.
     ///
     /// # Errors
-    /// There is no such binary, or it ended before it was ready; what it said is on standard error.
+    /// There is no such binary, or it ended before it was ready; its output is in the error or on standard error.
     pub fn start_with(flags: Vec<String>, settings: Vec<(String, String)>, program: &Program) -> io::Result<Self> {
         let own = tempfile::tempdir()?;
         let (child, address) = spawn(program, own.path(), &flags, &settings)?;
@@ -88,7 +96,7 @@ impl Server {
         Ok(Self { child, address, program: program.clone(), data, flags, settings, _own: Some(own) })
     }
 
-    /// Starts `allod serve` with these flags and settings of its environment, on data that stay.
+    /// Starts `allod serve` with these flags and environment settings, on data that are kept.
     ///
     /// # Errors
     /// As of [`Server::start_with`].
@@ -100,30 +108,36 @@ impl Server {
         Ok(Self { child, address, program, data: data.to_path_buf(), flags, settings, _own: None })
     }
 
-    /// The number of its process.
+    /// Its process id.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it without a warning.
+    /// Kills it.
     pub fn kill(&mut self) {
-        // Both fail only where it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 
-    /// Ends it in order.
+    /// Stops it in order; kills it if that takes too long.
     pub fn stop(&mut self) {
-        // Who was collected has left its number to others.
-        let runs = matches!(self.child.try_wait(), Ok(None));
-        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()).filter(|_| runs) {
-            // Failing means that it has ended by itself; waiting collects it either way.
+        // Once its status was collected, its process id may belong to another process.
+        let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()).filter(|_| runs(&mut self.child)) {
+            // Sending fails only if the process has ended by itself.
             let _ = kill_process(pid, Signal::TERM);
         }
-        let _ = self.child.wait();
+        let begun = Instant::now();
+        // The first signal ended the run and led to this stop; a second signal means that the user does not want to wait.
+        while runs(&mut self.child) && begun.elapsed() < STOP_MAX && interrupt::check(1).is_ok() {
+            std::thread::park_timeout(STOP_LOOKED_EVERY);
+        }
+        if runs(&mut self.child) {
+            say!("allod-load: the server did not end within {:.0} s, and was killed", begun.elapsed().as_secs_f64());
+            self.kill();
+        }
     }
 
-    /// Starts it again on its data; it listens elsewhere.
+    /// Starts it again on its data; its address changes.
     ///
     /// # Errors
     /// As of [`Server::start_with`].
@@ -133,8 +147,8 @@ impl Server {
     }
 }
 
-/// Starts the process, and waits until it says where it listens. One that says "not just now", as where a replica that was
-/// just attached does not answer yet, is started again, as its supervisor does.
+/// Starts the process, and waits until it prints its address. If it exits with "not just now", for example because a replica
+/// that was just attached does not answer yet, it is started again, as a supervisor would do.
 fn spawn(
     program: &Program,
     data: &Path,
@@ -156,10 +170,10 @@ fn spawn(
     }
 }
 
-/// What came of a start.
+/// The outcome of a start.
 enum Begun {
     Ready(Child, SocketAddr),
-    /// With what it said.
+    /// With its output.
     Ended(ExitStatus, String),
 }
 
@@ -174,20 +188,52 @@ fn spawn_once(program: &Program, data: &Path, flags: &[String], settings: &[(Str
         .envs(settings.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // Ctrl-C on the terminal is for the load, which ends the server when it has compared.
+        // Ctrl-C on the terminal is meant for the load program, which ends the server after the comparison.
         .process_group(0)
         .spawn()?;
     let stdout = child.stdout.take().ok_or_else(|| io::Error::other("the server has no standard output"))?;
+    match until_ready(stdout) {
+        Ok((Some(address), _)) => Ok(Begun::Ready(child, address)),
+        Ok((None, said)) => Ok(Begun::Ended(child.wait()?, said)),
+        Err(error) => {
+            end(&mut child);
+            Err(error)
+        }
+    }
+}
+
+/// Reads the output of a server until it prints its address, or until the output ends. Returns the address and the output
+/// before it.
+///
+/// # Errors
+/// The output cannot be read, or a signal came: a server that waits for its register may print nothing for a long time.
+fn until_ready(stdout: ChildStdout) -> io::Result<(Option<SocketAddr>, String)> {
+    let (sender, lines) = sync_channel(LINES_WAITING);
+    // The thread ends with the server's output, or when the receiver is gone.
+    std::thread::Builder::new()
+        .name("ready".into())
+        .spawn(move || BufReader::new(stdout).lines().try_for_each(|line| sender.send(line)))?;
     let mut said = String::new();
-    for line in BufReader::new(stdout).lines() {
-        let line = line?;
+    loop {
+        interrupt::check(0)?;
+        let line = match lines.recv_timeout(interrupt::LOOKED_EVERY) {
+            Ok(line) => line?,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok((None, said)),
+        };
         if let Some(address) = ready_address(&line) {
-            return Ok(Begun::Ready(child, address));
+            return Ok((Some(address), said));
         }
         said.push_str(&line);
         said.push('\n');
     }
-    Ok(Begun::Ended(child.wait()?, said))
+}
+
+/// Kills the process.
+fn end(child: &mut Child) {
+    // Both fail only if the process has ended already.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 impl Drop for Server {
@@ -196,13 +242,13 @@ impl Drop for Server {
     }
 }
 
-/// The first address with a port on a line that says `ready`.
+/// The first address with a port on a line that contains `ready`.
 fn ready_address(line: &str) -> Option<SocketAddr> {
     line.contains("ready")
         .then(|| line.split(|c: char| c.is_whitespace() || "=,\"".contains(c)).find_map(|word| word.parse().ok()))?
 }
 
-/// The path of a binary that was built together with this one.
+/// The path of a binary in the directory of this program.
 fn beside_this(name: &str) -> io::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     if path.exists() {

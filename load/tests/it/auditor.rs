@@ -1,4 +1,4 @@
-//! Each rule of the audit: a server that breaks it is caught, by its name; one that breaks none is not.
+//! A server that breaks a rule of the audit is caught, and the rule is named; a server that breaks none is not.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,10 @@ use crate::program::{Server, load, report, said};
 
 const FILL: &[&str] = &["run", "fill", "--requests", "200", "--brief"];
 const CHURN: &[&str] = &["run", "churn", "--cidr", "10.0.0.0/24", "--fill-level", "0.3", "--requests", "200"];
+/// Three lanes ask for blocks and one for single addresses. Over one connection none of them gets ahead of the others.
+const BLOCKS: &[&str] = &["run", "blocks", "--connections", "1", "--depth", "4"];
 
-/// Changes the answer to the `nth` success of a method that `applies`; the function gets what was answered to all before.
+/// Changes the `nth` successful answer of this method; `change` also gets all earlier answers.
 fn once(
     method: &'static str,
     nth: usize,
@@ -28,7 +30,7 @@ fn once(
     }
 }
 
-/// The rule is among those that were broken.
+/// Asserts that the rule is among those that were broken.
 #[track_caller]
 fn assert_caught(rule: &str, liar: &Liar, words: &[&str]) -> HashMap<String, u64> {
     let faults = liar.found_by(words);
@@ -51,7 +53,7 @@ fn an_address_that_is_handed_out_twice_is_caught() {
 
 #[test]
 fn an_address_inside_a_held_block_is_caught() {
-    // The lanes hold blocks and single addresses; one of these lies in one of those.
+    // The lanes hold blocks and single addresses; a single address is granted inside a block.
     let mut block = None;
     let mut lied = false;
     let liar = Liar::who(move |request, mut answer| {
@@ -69,7 +71,8 @@ fn an_address_inside_a_held_block_is_caught() {
         }
         vec![answer]
     });
-    assert_caught("no_address_twice", &liar, &["run", "blocks", "--requests", "100", "--hold", "100"]);
+    let words = [BLOCKS, &["--requests", "100", "--hold", "100"]].concat();
+    assert_caught("no_address_twice", &liar, &words);
 }
 
 #[test]
@@ -105,17 +108,17 @@ fn an_address_that_comes_back_before_its_cooldown_is_over_is_caught() {
 
 #[test]
 fn a_block_around_an_address_that_cools_is_caught() {
-    // A single address was let go; a block that begins before it is granted.
+    // After the release of a single address, a block around it is granted.
     let mut released = None;
     let mut lied = false;
     let liar = Liar::who(move |request, mut answer| {
         let is_block = request["params"]["prefix_length"] == 28;
         match request["method"].as_str() {
             Some("ip.release") if released.is_none() => {
+                // A block goes by its prefix, which is no address.
                 let first: Option<std::net::Ipv4Addr> =
                     answer["result"]["released"][0].as_str().and_then(|address| address.parse().ok());
-                // Blocks begin where the last four bits are zero, and in the first of all there is the gateway.
-                released = first.map(u32::from).filter(|first| first % 16 > 0 && first % 256 > 16);
+                released = first.map(u32::from);
             }
             Some("ip.allocate") if is_block && !lied && answer.get("result").is_some() => {
                 if let Some(address) = released {
@@ -127,7 +130,7 @@ fn a_block_around_an_address_that_cools_is_caught() {
         }
         vec![answer]
     });
-    let blocks = ["run", "blocks", "--requests", "200", "--hold", "1", "--cooldown", "3600"];
+    let blocks = [BLOCKS, &["--requests", "200", "--hold", "1", "--cooldown", "3600"]].concat();
     assert_caught("cooldown", &liar, &blocks);
     let honest = Liar::who(|_, answer| vec![answer]);
     assert_eq!(honest.found_by(&blocks), HashMap::new());
@@ -217,7 +220,7 @@ fn a_generation_that_does_not_rise_is_caught() {
 
 #[test]
 fn generations_of_more_lanes_and_networks_than_are_remembered_are_told_as_not_audited() {
-    // 65 536 lanes; a cell for each network is more than 2^24 from 257 on.
+    // 65 536 lanes; with a cell for each network, the limit of 2^24 is exceeded from 257 networks on.
     let many = ["--connections", "64", "--depth", "1024", "--cidr", "10.0.0.0/24", "--requests", "300"];
     for (networks, is_audited) in [("257", false), ("2", true)] {
         let server = Server::start();
@@ -226,7 +229,7 @@ fn generations_of_more_lanes_and_networks_than_are_remembered_are_told_as_not_au
         let (code, found) = report(&words);
         let rules = if is_audited { json!([]) } else { json!(["generations_rise"]) };
         assert_eq!((code, &found["not_audited"]), (0, &rules), "{networks}: {found}");
-        // The networks are there now.
+        // The networks exist now.
         let output = load().args(&words).output().unwrap();
         let told = said(&output).contains("not audited: generations_rise");
         assert_eq!(told, !is_audited, "{networks}: {}", said(&output));
@@ -282,7 +285,7 @@ fn an_answer_that_cannot_be_read_is_caught_as_that_and_as_nothing_else() {
 
 #[test]
 fn a_request_without_an_answer_breaks_its_own_rule_only_and_is_named() {
-    // In what is measured, and in what comes before.
+    // During the measurement, and before it.
     for (nth, words) in [(50, FILL), (20, CHURN)] {
         let mut answered = 0;
         let liar = Liar::who(move |request, answer| {
@@ -343,16 +346,43 @@ fn a_listing_that_differs_is_caught() {
 
 #[test]
 fn a_count_that_differs_is_caught() {
-    // The first is asked before the run.
+    // The first count is read before the run.
     let liar = Liar::who(once("network.usage", 1, |result, _| result["held"] = json!("199")));
     let faults = assert_caught("count_agrees", &liar, FILL);
     assert_eq!(faults.len(), 1, "{faults:?}");
+    let liar = Liar::who(once("network.usage", 1, |result, _| result["held"] = json!("199")));
+    let words = "p99-isolation --seconds 1 --connections 1 --depth 1 --server";
+    let output = load().args(words.split(' ')).arg(liar.address.to_string()).output().unwrap();
+    assert!(output.status.code() == Some(1) && said(&output).contains("WRONG: count_agrees"), "{}", said(&output));
 }
 
-/// Owners of another program hold these before the run: a block, and an address.
+#[test]
+fn what_yields_its_cooldown_where_nothing_else_is_free_is_no_fault() {
+    for (yields, refused) in [(true, false), (false, true)] {
+        let liar = Liar::who(|_, answer| vec![answer]);
+        let network = json!({"name": "load-00", "realm": "load-00", "cooldown_seconds": 3_600, "cooldown_yields": yields,
+            "subnets": [{"cidr": "10.0.0.0/28"}]});
+        assert!(liar.call("network.create", &network)["result"].is_object());
+        let (code, report) = liar.reported_by(&[
+            "run",
+            "churn",
+            "--no-create",
+            "--prefill",
+            "0",
+            "--requests",
+            "100",
+            "--listing",
+            "always",
+        ]);
+        assert_eq!((&report["faults"], &report["settings"]["cidr"]), (&json!({}), &Value::Null), "{report}");
+        assert_eq!((code == 2, report["refused"].as_object().unwrap().is_empty()), (false, !refused), "{report}");
+    }
+}
+
+/// A block and an address that owners of another program hold before the run.
 const STRANGERS: [(&str, &str, u64); 2] = [("somebody/0", "10.0.3.0", 28), ("somebody/1", "10.0.9.9", 32)];
 
-/// A server whose network `load-00` has strangers in it, and a liar before it.
+/// A server whose network `load-00` contains strangers, behind a liar.
 fn where_strangers_are(lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Liar {
     let liar = Liar::who(lie);
     assert_eq!(liar.found_by(&["run", "fill", "--requests", "20"]), HashMap::new());
@@ -365,7 +395,7 @@ fn where_strangers_are(lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'st
 
 #[test]
 fn an_address_inside_a_block_of_before_the_run_is_caught_in_every_scenario() {
-    // It is told as granted, and listed where it was told.
+    // The address is reported as granted, and listed as reported.
     for (listing, inside) in [("auto", "10.0.3.7"), ("never", "10.0.3.8"), ("auto", "10.0.9.9")] {
         let mut moved: Option<Value> = None;
         let mut answered = 0;
@@ -418,7 +448,7 @@ fn blocks_of_ipv6_are_counted_however_large_they_are() {
     assert_eq!(honest.found_by(&words), HashMap::new());
 }
 
-/// What a server says that does not know whether it did what was asked.
+/// The answer of a server that does not know whether the request took effect.
 fn unknown(id: &Value) -> Value {
     let error = json!({"code": -32020, "message": "gone", "data": {"kind": "unavailable", "applied": "unknown"}});
     json!({"jsonrpc": "2.0", "id": id, "error": error})
@@ -437,7 +467,8 @@ fn what_is_repeated_because_its_fate_was_unknown_may_be_answered_as_done_or_not(
     ] {
         for is_made in [true, false] {
             let mut answered = 0;
-            // What is not to be made becomes a request that does nothing, whose answer is told as of unknown fate.
+            // A request that should not take effect is replaced by one that does nothing, and its answer by one of unknown
+            // outcome.
             let liar = Liar::altering(
                 move |request| {
                     let is_it = request["method"] == method && request["id"].is_u64();
@@ -461,9 +492,17 @@ fn what_is_repeated_because_its_fate_was_unknown_may_be_answered_as_done_or_not(
 
 #[test]
 fn owners_that_the_run_never_named_are_somebody_elses_and_no_fault() {
-    // Another program comes and goes; what it let go is granted again, and what it took is listed.
+    // Another program releases and claims addresses: what it released is granted again, and what it claimed is listed.
+    for (listing, lets_go) in [("auto", true), ("never", false)] {
+        owners_that_the_run_never_named(listing, lets_go);
+    }
+}
+
+/// With `--listing never` the other program only claims an address, so that the count differs; the run must list all the
+/// same.
+fn owners_that_the_run_never_named(listing: &str, lets_go: bool) {
     let liar = where_strangers_are(|_, answer| vec![answer]);
-    // It goes with a thread that nobody ends, so no server goes with it.
+    // This liar is moved into a thread that never ends, so it must not own a server.
     let stranger = Liar::beside(liar.address, |_, answer| vec![answer]);
     let (begun, told) = std::sync::mpsc::channel();
     let mut begun = Some(begun);
@@ -471,16 +510,16 @@ fn owners_that_the_run_never_named_are_somebody_elses_and_no_fault() {
         if request["method"] == "ip.allocate"
             && let Some(begun) = begun.take()
         {
-            // The run waits for its answer until the other program has been there.
+            // The run waits for its answer until the other program has made its calls.
             let params = json!({"network": "load-00", "owner": "somebody/1"});
-            assert!(stranger.call("ip.release", &params)["result"].is_object());
+            assert!(!lets_go || stranger.call("ip.release", &params)["result"].is_object());
             let params = json!({"network": "load-00", "owner": "somebody/2", "address": "10.0.9.10"});
             assert!(stranger.call("ip.claim", &params)["result"].is_object());
             begun.send(()).unwrap();
         }
         vec![answer]
     });
-    let (code, report) = beside.reported_by(&["run", "fill", "--requests", "200"]);
+    let (code, report) = beside.reported_by(&["run", "fill", "--requests", "200", "--listing", listing]);
     told.recv().unwrap();
     assert_eq!((code, &report["faults"]), (2, &json!({})), "{report}");
     let why = report["not_made"].as_str().unwrap();
@@ -511,7 +550,7 @@ fn a_network_that_another_run_uses_is_refused_and_one_of_its_own_is_not() {
     let first = first.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let begun = std::time::Instant::now();
     let refused = loop {
-        // Until the first run has made its network, there is none.
+        // The network does not exist before the first run has made it.
         let words =
             ["run", "churn", "--requests", "10", "--quiet", "--no-create", "--fill-level", "0", "--server", &address];
         let output = load().args(words).output().unwrap();

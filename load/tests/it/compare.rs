@@ -1,4 +1,4 @@
-//! allod beside others: each subject hands out addresses, and its ratio is told.
+//! allod compared with alternatives: each subject hands out addresses, and its ratio is printed.
 
 use serde_json::Value;
 
@@ -8,7 +8,8 @@ use crate::skips::skip;
 const SMALL: &[&str] =
     &["--seconds", "0.4", "--rounds", "1", "--connections", "2", "--depth", "4", "--pool", "18", "--json"];
 
-/// The rows of a comparison with this, without the first, which is allod. None where it is not installed, which is told.
+/// The rows of a comparison with this alternative, without the first, which is allod. None if it is not installed; then the
+/// test reports that it was skipped.
 fn rows(rival: &str, more: &[&str]) -> Option<Vec<Value>> {
     let output = load().args(["compare", "--with", rival]).args(SMALL).args(more).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
@@ -37,7 +38,7 @@ fn redis_scripts_hand_out_addresses_and_none_twice() {
     for subject in ["allod, redis", "bitmap", "sorted set", "free list"] {
         assert!(subjects.iter().any(|name| name.contains(subject)), "{subject}: {subjects:?}");
     }
-    // Over the same Redis allod is so many times each of its scripts.
+    // The printed ratios to the scripts on the same Redis follow from the rates.
     let over_redis = rows[0]["per_second"].as_f64().unwrap();
     for row in &rows {
         let (rate, ratio) = (row["per_second"].as_f64().unwrap(), row["allod_redis_is_times"].as_f64().unwrap());
@@ -89,7 +90,7 @@ fn the_table_of_a_comparison_has_a_ratio_for_each_store_of_allod() {
 
 #[test]
 fn what_is_not_installed_is_named_and_not_measured() {
-    // Only its own directory, where `allod` is.
+    // Without a path only `allod` is found, in the program's own directory.
     let output = load().args(["compare", "--with", "redis,kea"]).args(SMALL).env("PATH", "").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let comparison: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! Figures that add up, whatever the server does: full pools, silence, arrivals that it cannot take.
+//! Figures that add up whatever the server does: with full pools, silence, or arrivals that it cannot handle.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn refused(report: &Value) -> u64 {
 
 #[test]
 fn the_fill_level_is_that_of_the_measured_time() {
-    // As many lanes as an eighth of the pool: their own addresses are a part of the level.
+    // An eighth as many lanes as addresses: the lanes' own addresses are part of the fill level.
     for (level, least, most) in [("0.3", 0.25, 0.35), ("0.9", 0.85, 0.95)] {
         let server = Server::start();
         let (code, report) =
@@ -35,7 +35,7 @@ fn the_fill_level_is_that_of_the_measured_time() {
         assert!((least..most).contains(&found), "{level}: {found}");
         assert_eq!(report["fill_level_asked"].as_f64().unwrap().to_string(), level);
     }
-    // More lanes than free addresses: as good as full, and told.
+    // With more lanes than free addresses the pool is almost full, and the report says so.
     let server = Server::start();
     let address = server.address.to_string();
     let words = "run churn --cidr 10.0.0.0/26 --fill-level 0.2 --requests 20000 --connections 8 --depth 16 --server";
@@ -47,7 +47,7 @@ fn the_fill_level_is_that_of_the_measured_time() {
 #[test]
 fn refusals_and_windows_are_counted_like_answers() {
     let server = Server::start();
-    // Some 100 have no room before it is measured; then all 200 are refused but those that a release makes room for.
+    // About 100 requests find no room before measuring; then all 200 are refused except those that a release makes room for.
     let (_, report) = small("run contended --cidr 10.0.0.0/25 --seconds 0.5 --warmup 0.3", &server);
     let answers = report["answers"].as_u64().unwrap();
     assert!(refused(&report) > 0 && refused(&report) < answers, "{report}");
@@ -55,7 +55,7 @@ fn refusals_and_windows_are_counted_like_answers() {
     assert!(report["refused_before"]["not_enough_capacity"].as_u64().unwrap() > 0, "{report}");
     let last = report["windows"].as_array().unwrap().last().unwrap();
     assert_eq!(last["held"], report["held"], "{report}");
-    // Everybody asks again, and only that is measured.
+    // Every owner asks again, and only that is measured.
     let server = Server::start();
     let (_, report) = small("run restart-storm --owners 500", &server);
     assert_eq!((&report["existed"], sum(&report, "answers")), (&json!(500), 500), "{report}");
@@ -85,7 +85,7 @@ fn a_page_says_what_was_never_sent() {
     assert!(text.contains("70644 requests that arrived were never sent"), "{text}");
 }
 
-/// Refuses allocations of the measured time with this kind; one of so many is answered.
+/// Refuses allocations during the measured time with this kind, except one in `one_of`.
 fn refuses(kind: &'static str, one_of: usize) -> Liar {
     let mut asked = 0;
     Liar::who(move |request, mut answer| {
@@ -108,7 +108,7 @@ fn who_refuses_nearly_everything_was_not_measured() {
         (refuses("unavailable", usize::MAX), 2),
         (refuses("not_enough_capacity", usize::MAX), 2),
         (refuses("unavailable", 2), 2),
-        // Want of room is an answer like another, as long as somebody is given something.
+        // Lack of room is an answer like any other, as long as someone is granted something.
         (refuses("not_enough_capacity", 5), 0),
     ] {
         let (found, report) = liar.reported_by(&fill);
@@ -125,7 +125,8 @@ fn who_refuses_nearly_everything_was_not_measured() {
 #[test]
 fn who_waits_when_the_time_is_over_is_not_in_the_rate_and_makes_no_right_server_wrong() {
     let server = Server::start();
-    // One address goes round, and at the end it stays where it is: the others wait in vain, for longer than the patience.
+    // One address passes from lane to lane, and at the end it stays where it is: the other lanes wait in vain, longer than
+    // the patience.
     let (code, report) = small("run contended --cidr 10.0.0.0/28 --seconds 0.5 --wait 3 --patience 1", &server);
     assert_eq!((code, &report["lost"], &report["elapsed_seconds"]), (0, &json!(0), &json!(0.5)), "{report}");
     let (answers, late) = (report["answers"].as_u64().unwrap(), report["late"].as_u64().unwrap());
@@ -173,7 +174,7 @@ fn as_many_are_measured_as_were_asked_for_after_a_warm_up() {
 
 #[test]
 fn a_measurement_that_ends_where_it_begins_has_a_rate() {
-    // The answer that the warm-up waits for last is the only one that is measured.
+    // The last answer that the warm-up waits for is the only one that is measured.
     let server = Server::start();
     let address = server.address.to_string();
     let words = "run fill --requests 1 --warmup 0.2 --connections 1 --depth 1 --server";

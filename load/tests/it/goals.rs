@@ -1,4 +1,4 @@
-//! All goals of speed in one run: each has its row, and its value follows from the figures that are told beside it.
+//! All speed goals in one run: each has its row, and its value follows from the figures that are printed beside it.
 
 use std::process::Command;
 
@@ -9,14 +9,14 @@ use crate::skips::skip;
 
 const SMALL: &str = "--connections 2 --depth 4 --full-pool 20 --reservations 3000 --networks 20";
 
-/// The program, told to measure these goals.
+/// The program with arguments for these goals.
 fn goals(only: &str, seconds: &str, rounds: &str) -> Command {
     let mut command = load();
     command.args(["goals", "--only", only, "--seconds", seconds, "--rounds", rounds]).args(SMALL.split(' '));
     command
 }
 
-/// What a run of these goals found.
+/// The result of a run of these goals.
 #[track_caller]
 fn outcome(command: &mut Command) -> Value {
     let output = command.arg("--json").output().unwrap();
@@ -24,7 +24,7 @@ fn outcome(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Names of goals.
+/// The names of the goals in a result.
 fn names(outcome: &Value) -> Vec<&str> {
     outcome["goals"].as_array().unwrap().iter().map(|row| row["goal"].as_str().unwrap()).collect()
 }
@@ -39,11 +39,11 @@ fn figures(outcome: &Value, source: &Value) -> Vec<Option<f64>> {
     rounds.iter().map(|round| round[source["figure"].as_str().unwrap()].as_f64()).collect()
 }
 
-/// Each row that was measured is what its own figures give.
+/// Asserts that the value of each measured row follows from its figures.
 #[track_caller]
 fn follows_from_its_figures(outcome: &Value) {
     for row in outcome["goals"].as_array().unwrap() {
-        // A machine that is busy may give Redis less of the time than the system counts in.
+        // On a busy machine Redis may get less processor time than the unit in which the system counts.
         if row["why_not"].as_str().is_some_and(|why| why.contains("the time was too short")) {
             assert!(row["measured"].is_null() && row["goal"].as_str().unwrap().ends_with("-cpu"), "{row}");
             continue;
@@ -113,7 +113,7 @@ fn goals_over_redis_are_beside_its_scripts_and_a_bare_set() {
         return skip("there is no redis-server");
     }
     let only = "redis-off-deep,replica-always-cpu,alone-everysec,ready-redis,pause-redis,scale-nodes";
-    // Long enough that the system has counted processor time for everybody.
+    // Long enough that the system has counted processor time for each process.
     let found = outcome(&mut goals(only, "0.6", "1"));
     follows_from_its_figures(&found);
     assert_eq!(
@@ -133,7 +133,7 @@ fn goals_over_redis_are_beside_its_scripts_and_a_bare_set() {
     assert_eq!(found["goals"][0]["over"].as_array().unwrap().len(), 3, "all scripts: {found}");
 }
 
-/// A figure of the only round of a row's own measurement.
+/// A figure of a row's own measurement, which has one round.
 #[track_caller]
 fn figure(outcome: &Value, goal: &str, figure: &str) -> f64 {
     let row = outcome["goals"].as_array().unwrap().iter().find(|row| row["goal"] == goal);
@@ -157,7 +157,7 @@ fn room_in_redis_is_told_apart_for_records_of_each_make() {
         assert!(hashes > 0.0 && indexes > 0.0 && (hashes + indexes - over).abs() < 1e-9, "{row}: {found}");
     }
     let record = |row: &str| figure(&found, row, "record_bytes");
-    // Owner and scope, and some of its own: a time, a generation, lengths.
+    // Owner and scope, and a few bytes more: a time, a generation, lengths.
     assert!((24.0 + 12.0 + 8.0..=60.0).contains(&record("bytes-redis")), "{found}");
     for (row, more) in [("sparse", 0.0), ("oldest", 0.0), ("leases", 1.0), ("labels", 3.0 * (8.0 + 16.0))] {
         let more_than = record(&format!("bytes-redis-{row}")) - record("bytes-redis");
@@ -177,7 +177,7 @@ fn registers_on_primaries_of_a_cluster_are_driven_at_once() {
     let found = outcome(&mut goals("scale-primaries", "0.4", "1"));
     follows_from_its_figures(&found);
     assert_eq!(names(&found), ["scale-primaries-1", "scale-primaries-2", "scale-primaries-3"]);
-    // That each lies on a primary of its own is looked at by the measurement itself.
+    // The measurement itself checks that each register lies on its own primary.
     for (count, row) in (1..).zip(names(&found)) {
         assert_eq!(figure(&found, row, "registers"), f64::from(count), "{found}");
     }
@@ -193,9 +193,10 @@ fn a_trimmed_history_is_short() {
     assert_eq!(found["goals"][1]["at_least"], 3.5);
     let [whole, trimmed] =
         ["redis-off-deep", "redis-off-trimmed-deep"].map(|row| figure(&found, row, "history_batches"));
-    // One network, so one shard: its log is cut each 64 batches to the last 128, by which a batch that is sent again is known.
+    // One network means one shard: every 64 batches its log is cut to the last 128, which are needed to recognise a repeated
+    // batch.
     assert!(trimmed < 192.0, "{trimmed} batches: {found}");
-    // A machine that is too slow for so many has nothing to trim.
+    // A machine that is too slow for so many batches has nothing to trim.
     assert!(whole < 192.0 || whole > trimmed, "{whole} and {trimmed} batches: {found}");
 }
 
@@ -240,7 +241,7 @@ fn an_unknown_goal_is_refused_with_those_that_there_are() {
 
 #[test]
 fn a_missed_goal_fails_only_a_strict_run() {
-    // Nobody starts in less than no time; nothing else is at stake here than the exit code.
+    // Whether the goal is met depends on the machine; only the exit code is tested here.
     let output = goals("store-embedded", "0.2", "1").args(["--strict", "--json"]).output().unwrap();
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let missed = found["goals"][0]["met"] == json!(false);

@@ -1,4 +1,4 @@
-//! A server that lies: between the load and a real server, it hands on what is asked, and changes what is answered.
+//! A server that lies: it stands between the load program and a real server, forwards the requests, and changes the answers.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use crate::program::{Server, report};
 
-/// What becomes of an answer: the request, the true answer, and what is answered in its place; a text is sent as it is.
+/// Maps the request and the true answer to the answers that are sent instead; a JSON string is sent as raw text. The request
+/// also has a member `connection`, a number.
 type Lie = Box<dyn FnMut(&Value, Value) -> Vec<Value> + Send>;
-/// What becomes of a request, in its place.
+/// Changes a request before it is forwarded.
 type Alteration = Box<dyn FnMut(&mut Value) + Send>;
 
 /// The liar, and the server behind it.
@@ -22,28 +23,28 @@ pub struct Liar {
 }
 
 impl Liar {
-    /// A server that answers what this function makes of the truth.
+    /// A server whose answers this function changes.
     pub fn who(lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
         Self::before(Server::start(), lie)
     }
 
-    /// A liar before this server, which ends with it.
+    /// A liar before this server; dropping it ends the server.
     pub fn before(server: Server, lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
         Self::between(server.address, Some(server), |_| (), lie)
     }
 
-    /// A liar before who listens there, beside others.
+    /// A liar before a running server that others use too.
     pub fn beside(behind: SocketAddr, lie: impl FnMut(&Value, Value) -> Vec<Value> + Send + 'static) -> Self {
         Self::between(behind, None, |_| (), lie)
     }
 
-    /// A server that is asked something else in place of some requests, and answers those so.
+    /// A server for which some requests are changed, and these are answered by `answer`.
     pub fn altering(
         mut alter: impl FnMut(&mut Value) -> bool + Send + 'static,
         answer: impl Fn(&Value) -> Value + Send + 'static,
     ) -> Self {
-        // Ids are those of one connection of several, so the connections' answers are told apart by what they answer.
-        let mark = |request: &Value| request.to_string();
+        // Ids are unique only within one connection, so altered requests are recognised by their content.
+        let mark = |request: &Value| format!("{} {} {}", request["id"], request["method"], request["params"]);
         let altered = Arc::new(Mutex::new(HashSet::new()));
         let noted = Arc::clone(&altered);
         let alter = move |request: &mut Value| {
@@ -71,17 +72,17 @@ impl Liar {
         let alter: Arc<Mutex<Alteration>> = Arc::new(Mutex::new(Box::new(alter)));
         // Ends with the process of the test.
         thread::spawn(move || {
-            for client in listener.incoming() {
+            for (connection, client) in listener.incoming().enumerate() {
                 let client = client.unwrap();
-                // Where the server has ended, so has the connection.
+                // If the server has ended, the connection is closed.
                 let Ok(server) = TcpStream::connect(behind) else { continue };
-                hand_on(&client, &server, Arc::clone(&alter), Arc::clone(&lie));
+                hand_on(connection, &client, &server, Arc::clone(&alter), Arc::clone(&lie));
             }
         });
         Self { address, _server: server }
     }
 
-    /// Asks it one thing.
+    /// Makes one call.
     #[track_caller]
     pub fn call(&self, method: &str, params: &Value) -> Value {
         let mut stream = TcpStream::connect(self.address).unwrap();
@@ -92,15 +93,16 @@ impl Liar {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Runs a scenario against it; its exit code and report.
+    /// Runs a scenario against it, over two connections if the words name no number; returns the exit code and the report.
     #[track_caller]
     pub fn reported_by(&self, words: &[&str]) -> (i32, Value) {
         let server = self.address.to_string();
-        let shape = ["--connections", "2", "--depth", "2", "--patience", "2", "--server", &server];
-        report(&[words, &shape].concat())
+        let shape: &[&str] =
+            if words.contains(&"--connections") { &[] } else { &["--connections", "2", "--depth", "2"] };
+        report(&[words, shape, &["--patience", "2", "--server", &server]].concat())
     }
 
-    /// Runs a scenario against it; which rules it was found to break, and how often.
+    /// Runs a scenario against it; returns the broken rules, and how often each was broken.
     #[track_caller]
     pub fn found_by(&self, words: &[&str]) -> HashMap<String, u64> {
         let (code, report) = self.reported_by(words);
@@ -111,7 +113,13 @@ impl Liar {
     }
 }
 
-fn hand_on(client: &TcpStream, server: &TcpStream, alter: Arc<Mutex<Alteration>>, lie: Arc<Mutex<Lie>>) {
+fn hand_on(
+    connection: usize,
+    client: &TcpStream,
+    server: &TcpStream,
+    alter: Arc<Mutex<Alteration>>,
+    lie: Arc<Mutex<Lie>>,
+) {
     for stream in [client, server] {
         stream.set_nodelay(true).unwrap();
     }
@@ -129,7 +137,7 @@ fn hand_on(client: &TcpStream, server: &TcpStream, alter: Arc<Mutex<Alteration>>
                 break;
             }
         }
-        // The load has gone; so does its connection behind the liar.
+        // The load program has closed its connection, so the one behind the liar is closed too.
         let _ = to_server.shutdown(Shutdown::Write);
     });
     let (mut to_client, from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
@@ -137,7 +145,10 @@ fn hand_on(client: &TcpStream, server: &TcpStream, alter: Arc<Mutex<Alteration>>
         for line in BufReader::new(from_server).lines() {
             let Ok(line) = line else { break };
             let answer: Value = serde_json::from_str(&line).unwrap();
-            let request = asked.lock().unwrap().remove(&answer["id"].to_string()).unwrap_or_default();
+            let mut request = asked.lock().unwrap().remove(&answer["id"].to_string()).unwrap_or_default();
+            if request.is_object() {
+                request["connection"] = json!(connection);
+            }
             let answers = lie.lock().unwrap()(&request, answer);
             let line = |answer: &Value| match answer {
                 Value::String(raw) => format!("{raw}\n"),
@@ -148,7 +159,7 @@ fn hand_on(client: &TcpStream, server: &TcpStream, alter: Arc<Mutex<Alteration>>
                 break;
             }
         }
-        // The server has gone; so does the connection before the liar.
+        // The server has closed its connection, so the one before the liar is closed too.
         let _ = to_client.shutdown(Shutdown::Both);
     });
 }

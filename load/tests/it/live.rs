@@ -11,7 +11,7 @@ use crate::program::{load, said};
 
 const RUN: &str = "run fill --start memory --requests 3000 --rate 3000 --arrivals even --connections 2 --depth 8";
 
-/// What a run draws on a terminal of this width, and what it prints.
+/// The drawings of a run on a terminal of this width, and its output.
 fn drawn_on(columns: u16) -> (String, Output) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -22,10 +22,10 @@ fn drawn_on(columns: u16) -> (String, Output) {
     let mut command = load();
     let child =
         command.args(RUN.split(' ')).env("TERM", "xterm").stdout(Stdio::piped()).stderr(terminal).spawn().unwrap();
-    // The end of the terminal that the command still holds; what is drawn ends when nobody has it any more.
+    // The command still holds its end of the terminal; the read below ends when no process holds it any more.
     drop(command);
     let mut drawn = Vec::new();
-    // Linux ends a terminal that nobody holds with an error.
+    // On Linux, reading from a terminal that no process holds ends with an error.
     let _ = File::from(ours).read_to_end(&mut drawn);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
@@ -35,7 +35,7 @@ fn drawn_on(columns: u16) -> (String, Output) {
 #[test]
 fn a_run_on_a_terminal_is_drawn_again_and_again_and_ends_with_its_report() {
     let (text, output) = drawn_on(120);
-    // Each drawing but the first goes back over the six lines of the one before.
+    // Each drawing except the first goes back over the six lines of the previous one.
     assert!(text.matches("\x1b[6A\x1b[J").count() >= 2, "{text}");
     for shown in ["making networks", "rate ", "/s", "p99.9", "no faults", "fill ", "held"] {
         assert!(text.contains(shown), "{shown}: {text}");
@@ -46,10 +46,10 @@ fn a_run_on_a_terminal_is_drawn_again_and_again_and_ends_with_its_report() {
 #[test]
 fn no_line_is_longer_than_the_terminal_is_wide() {
     let (text, _) = drawn_on(40);
-    // What is said before is no drawing.
+    // The text before the first escape is not a drawing.
     let text = &text[text.find('\x1b').unwrap()..];
     let widths = text.lines().map(|line| {
-        // Between an escape and the letter that ends it there are digits, brackets and semicolons.
+        // Between an escape and the letter that ends it there are only digits, brackets and semicolons.
         let parts = line.trim_end_matches('\r').split('\x1b').enumerate();
         parts
             .map(|(at, part)| if at == 0 { part } else { part.trim_start_matches(|c| "[;0123456789".contains(c)) })

@@ -1,4 +1,4 @@
-//! `allod-load` as people run it: the program itself, against real servers, and against one that lies.
+//! `allod-load` as people run it: the real program, against real servers and against one that lies.
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -10,6 +10,7 @@ mod compare;
 mod figures;
 mod goals;
 mod instructions;
+mod leases;
 mod liar;
 mod live;
 mod man;

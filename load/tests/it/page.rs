@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::program::{is_there, load, said};
 use crate::skips::skip;
 
-/// Longest wait for a browser.
+/// The longest wait for a browser.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
-/// Measures what is drawn, and leaves it in an element that `--dump-dom` prints.
+/// Measures what is drawn, and leaves the result in an element that `--dump-dom` prints.
 const MEASURE: &str = r#"<script>
 addEventListener("load", () => {
   const sticksOut = [];
@@ -42,7 +42,7 @@ addEventListener("load", () => {
 });
 </script>"#;
 
-/// Opens a file headless; what the browser wrote to its standard output.
+/// Opens a file in a headless browser; returns its standard output.
 fn browse(browser: &str, directory: &Path, page: &Path, words: &[&str]) -> String {
     let out = directory.join("browser-out");
     let mut child = Command::new(browser)
@@ -67,7 +67,7 @@ fn browse(browser: &str, directory: &Path, page: &Path, words: &[&str]) -> Strin
     fs::read_to_string(out).unwrap()
 }
 
-/// What the page looks like in a window of this size.
+/// The layout of the page in a window of this size.
 fn look(browser: &str, directory: &Path, page: &Path, words: &[&str]) -> Value {
     let measured = directory.join("measured.html");
     let text = fs::read_to_string(page).unwrap();
@@ -95,7 +95,7 @@ fn a_browser_shows_the_page_of_several_runs_in_light_and_dark_and_loads_nothing(
     let small =
         ["--start", "memory", "--connections", "2", "--depth", "8", "--cidr", "10.0.0.0/22", "--quiet", "--save"];
     let churn = ["run", "churn", "--fill-level", "0.2,0.9", "--requests", "20000"];
-    // A label that is more than a page should take for its own.
+    // A label with characters that are special in HTML.
     let filled = ["run", "fill", "--requests", "1100", "--rate", "3000", "--label", "to the <brim> & over"];
     for (run, file) in [(&churn[..], &levels), (&filled[..], &fill)] {
         let output = load().args(run).args(small).arg(file).output().unwrap();
@@ -169,7 +169,7 @@ fn each_run_of_a_page_stands_beside_the_first_and_a_clock_beside_nobody() {
         let row = table.iter().find(|row| row[0] == label).unwrap_or_else(|| panic!("{label}: {table:?}"));
         assert_eq!(row[at], ratio, "{label}: {table:?}");
     }
-    // Who is alone is compared with nobody.
+    // A single run has no ratio.
     fs::write(&file, serde_json::to_string(&runs[..1]).unwrap()).unwrap();
     load().arg("report").arg(&file).arg("-o").arg(&page).output().unwrap();
     assert!(!fs::read_to_string(&page).unwrap().contains("to the first"));
@@ -254,7 +254,7 @@ fn a_run_without_an_answer_is_not_told_as_one_at_its_best_rate_and_runs_of_one_c
     let swatches: Vec<&str> =
         text.split("<line class=\"line ").skip(1).map(|line| line.split("x1").next().unwrap()).collect();
     let first = swatches.iter().filter(|line| **line == swatches[0]).count();
-    // One in each plot that has a legend; the ninth run has the colour of the first, and dots.
+    // One line in each plot that has a legend; the ninth run has the colour of the first, with dots.
     let ninth = swatches.iter().filter(|line| line.starts_with("c0") && line.contains("stroke-dasharray")).count();
     assert!(ninth > 0 && ninth == first, "{swatches:?}");
 }

@@ -1,7 +1,8 @@
-//! What nothing can come of is refused before anything is asked; what is ended early says what it has found.
+//! Arguments that cannot work are refused before anything is asked; a run that is ended early reports its findings.
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,9 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::liar::Liar;
-use crate::program::{Server, load, said};
+use crate::program::{Server, load, load_that_starts, ready, said};
 
-/// Longest wait for what a test waits for.
+/// The longest wait of a test.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 #[test]
@@ -20,6 +21,10 @@ fn impossible_input_is_refused_with_its_name() {
     for (words, named) in [
         ("run fill --requests 0", "--requests"),
         ("run fill --seconds 0", "--seconds"),
+        ("run fill --requests 3 --warmup 0.1 --connections 2 --depth 2 --start memory", "at least 4"),
+        ("echo --requests 3 --warmup 0.1 --connections 2 --depth 2", "at least 4"),
+        // Refused before anything is started; starting these would fail anyway.
+        ("run fill --seconds 0 --start memory --nodes 2", "--seconds"),
         ("run fill --fill-level 0.5", "--fill-level"),
         ("run claims --cidr 10.0.0.0/16", "--cidr"),
         ("run blocks --start memory --prefix-length 4", "--prefix-length"),
@@ -47,7 +52,7 @@ fn impossible_input_is_refused_with_its_name() {
     }
 }
 
-/// Starts it, sends the signal when it is told to, and waits for its end.
+/// Starts the command, runs `when`, sends the signal, and waits for the end.
 fn signalled(command: &mut Command, signal: Signal, when: impl FnOnce()) -> Output {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     when();
@@ -64,7 +69,7 @@ fn a_run_that_is_ended_by_hand_reports_and_saves_what_it_has_found() {
     let liar = Liar::who(move |request, answer| {
         answered += usize::from(request["method"] == "ip.allocate");
         if answered == 200 {
-            // Nobody listens any more where the test has failed.
+            // The receiver is gone if the test has failed.
             let _ = told.send(());
         }
         vec![answer]
@@ -129,6 +134,61 @@ fn what_was_started_goes(signal: Signal, code: i32) {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// Waits until this file exists.
+fn wait_for(file: &Path) {
+    let begun = Instant::now();
+    while !file.exists() {
+        assert!(begun.elapsed() < WAIT_MAX, "there is no {}", file.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_server_that_is_not_ready_again_after_its_kill_is_not_waited_for_when_a_signal_comes() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let [first, again, ended] = ["first", "again", "ended"].map(|name| directory.path().join(name));
+    let [first_there, again_there, ended_there] = [&first, &again, &ended].map(|file| file.display());
+    // At its second start the server prints nothing for a while, and then ends.
+    let script = format!(
+        "if [ ! -e {first_there} ]; then touch {first_there}; {}; fi; touch {again_there}; sleep 20 2> /dev/null; touch {ended_there}",
+        ready(server.address)
+    );
+    let (mut command, _directory) = load_that_starts(&script);
+    command.args("run restart-storm --owners 20 --connections 1 --depth 2 --start embedded --kill".split(' '));
+    let output = signalled(&mut command, Signal::INT, || wait_for(&again));
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(said(&output).contains("ended by Ctrl-C") && !ended.exists(), "{}", said(&output));
+}
+
+#[test]
+fn a_server_that_does_not_end_is_killed_when_somebody_waits_no_longer() {
+    let server = Server::start();
+    let directory = tempfile::tempdir().unwrap();
+    let (told, ended) = (directory.path().join("told"), directory.path().join("ended"));
+    let there = ended.display();
+    // The server ignores the request to end.
+    let script = format!(
+        "trap 'touch {}' TERM; echo ready {}; sleep 20 2> /dev/null & wait; wait; touch {there}",
+        told.display(),
+        server.address
+    );
+    let (mut command, _directory) = load_that_starts(&script);
+    command.args("run fill --requests 20 --connections 1 --depth 2 --start memory".split(' '));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&told);
+    let process = Pid::from_raw(child.id().cast_signed()).unwrap();
+    let mut child = child;
+    // The first signal may count as one that ends the run, which is already over.
+    while child.try_wait().unwrap().is_none() {
+        kill_process(process, Signal::INT).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(said(&output).contains("was killed") && !ended.exists(), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "what it found was told before: {}", said(&output));
+}
+
 #[test]
 fn a_connection_that_is_lost_is_named_and_what_was_measured_is_told() {
     let (told, enough) = mpsc::channel();
@@ -155,7 +215,7 @@ fn a_connection_that_is_lost_is_named_and_what_was_measured_is_told() {
 
 #[test]
 fn a_call_that_waits_for_its_answer_is_ended_by_a_signal() {
-    // Somebody takes connections, and answers nothing.
+    // Accepts connections, but answers nothing.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (asked, told) = mpsc::channel();
@@ -169,7 +229,7 @@ fn a_call_that_waits_for_its_answer_is_ended_by_a_signal() {
     let output = signalled(&mut command, Signal::INT, || told.recv_timeout(WAIT_MAX).unwrap());
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     assert!(said(&output).contains("ended by Ctrl-C"), "{}", said(&output));
-    // The call itself would have waited for a minute.
+    // Without the signal the call would have waited for a minute.
     assert!(begun.elapsed() < WAIT_MAX, "{}", said(&output));
 }
 
@@ -190,7 +250,7 @@ fn a_server_that_is_wrong_is_wrong_also_where_nothing_could_be_saved() {
     let (directory, server) = (tempfile::tempdir().unwrap(), liar.address.to_string());
     let words =
         ["run", "fill", "--requests", "200", "--connections", "2", "--depth", "2", "--server", &server, "--save"];
-    // A directory is no file.
+    // A directory cannot be written as a file.
     let output = load().args(words).arg(directory.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains(&directory.path().display().to_string()), "{}", said(&output));
@@ -223,8 +283,21 @@ fn who_reads_no_further_has_no_failure_of_what_was_told_at_the_end() {
 }
 
 #[test]
+fn who_reads_no_further_of_what_is_said_beside_does_not_end_a_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("goals.json");
+    let mut command = load();
+    command.args("goals --only store-memory --rounds 1 --seconds 0.2 --connections 2 --depth 2 --save".split(' '));
+    let mut child = command.arg(&file).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let saved: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert!(saved["goals"][0]["measured"].is_number(), "{saved}");
+}
+
+#[test]
 fn an_echo_that_is_behind_its_arrivals_is_no_measurement() {
-    // Nobody answers a thousand million requests a second, one at a time.
+    // No server answers a thousand million requests a second, one at a time.
     let words = ["echo", "--connections", "1", "--depth", "1", "--seconds", "1", "--rate", "1000000000"];
     let output = load().args(words).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
@@ -251,6 +324,10 @@ fn what_was_there_before_a_run_is_not_removed_by_it() {
     let words = ["churn", "--networks", "2", "--cidr", "10.0.0.0/24", "--prefill", "5", "--delete"];
     let second = run(&words);
     assert_eq!((second.status.code(), networks()), (Some(0), vec!["load-00".to_owned()]), "{}", said(&second));
+    // A run that failed leaves no networks either.
+    let words = ["churn", "--networks", "2", "--cidr", "10.0.0.0/24", "--prefill", "5000", "--delete"];
+    let nothing = run(&[&words[..], &["--network-prefix", "mine-"]].concat());
+    assert_eq!((nothing.status.code(), networks()), (Some(2), vec!["load-00".to_owned()]), "{}", said(&nothing));
     assert!(said(&second).contains("`load-00` was there before the run"), "{}", said(&second));
     let several = ["churn", "--networks", "2", "--cidr", "10.0.0.0/24", "--fill-level", "0.1,0.5"];
     let third = run(&several);
@@ -272,4 +349,20 @@ fn a_fill_level_counts_what_is_held_already() {
         let level = report["fill_level"].as_f64().unwrap();
         assert!((0.45..0.55).contains(&level), "{again}: {report}");
     }
+}
+
+#[test]
+fn a_command_whose_networks_cannot_be_chosen_does_not_advise_to_choose_them() {
+    let liar = Liar::who(|_, answer| vec![answer]);
+    let network = json!({"name": "load-quiet", "realm": "load-quiet", "subnets": [{"cidr": "10.9.0.0/24"}]});
+    assert!(liar.call("network.create", &network)["result"].is_object());
+    let words = "p99-isolation --seconds 1 --connections 1 --depth 1 --server";
+    let output = load().args(words.split(' ')).arg(liar.address.to_string()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("`allod network delete load-quiet --purge`"), "{}", said(&output));
+    assert!(
+        !["--no-create", "--network-prefix"].iter().any(|option| said(&output).contains(option)),
+        "{}",
+        said(&output)
+    );
 }

@@ -1,13 +1,15 @@
-//! Every scenario runs against a real server, closed and open, and finds nothing wrong; what is started is ended.
+//! Every scenario runs against a real server, in a closed and an open loop, and finds no fault; servers that were started
+//! are ended.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::program::{Server, is_there, load, report, said};
+use crate::liar::Liar;
+use crate::program::{Server, is_there, load, load_that_starts, ready, report, said};
 use crate::skips::skip;
 
 const SMALL: &[&str] = &["--connections", "2", "--depth", "4"];
 
-/// A run that has to be in order.
+/// A run that must succeed.
 #[track_caller]
 fn sound(words: &[&str]) -> Value {
     let (code, report) = report(words);
@@ -16,7 +18,7 @@ fn sound(words: &[&str]) -> Value {
     report
 }
 
-/// Every scenario, small.
+/// Every scenario with a small size.
 const SCENARIOS: [&[&str]; 12] = [
     &["mixed", "--networks", "3", "--cidr", "10.0.0.0/24"],
     &["fill", "--networks", "2"],
@@ -32,7 +34,8 @@ const SCENARIOS: [&[&str]; 12] = [
     &["restart-storm", "--owners", "100"],
 ];
 
-/// A run of a scenario with this beside, against a server of its own, after which server and answers agree.
+/// Runs a scenario with further arguments against a server of its own, and checks that the server's counts agree with its
+/// answers.
 #[track_caller]
 fn agrees(scenario: &[&str], more: &[&str]) -> Value {
     let server = Server::start();
@@ -55,7 +58,8 @@ fn every_scenario_finds_a_right_server_right() {
 #[test]
 fn every_scenario_finds_a_right_server_right_in_an_open_loop() {
     for scenario in SCENARIOS {
-        // As many as a storm has owners. Half a second's arrivals take half a second, whoever answers.
+        // As many requests as a storm has owners. The arrivals of half a second take half a second, however fast the server
+        // is.
         let open = agrees(scenario, &["--requests", "100", "--rate", "200", "--arrivals", "even"]);
         assert_eq!((&open["answers"], &open["never_sent"]), (&100.into(), &0.into()), "{open}");
         assert_eq!(open["arrivals_per_second"], 200.0, "{open}");
@@ -67,12 +71,12 @@ fn every_scenario_finds_a_right_server_right_in_an_open_loop() {
 fn in_an_open_loop_everybody_who_arrives_is_counted_from_their_arrival() {
     let server = Server::start();
     let address = server.address.to_string();
-    // Two lanes and thirty thousand a second: most wait for a lane. Their latency is that of the queue, not of an answer.
+    // Two lanes and thirty thousand arrivals a second: most wait for a lane, and their latency is mainly that of the queue.
     let open = ["run", "fill", "--connections", "1", "--depth", "2", "--server", &address, "--requests", "2000"];
     let report = sound(&[&open[..], &["--rate", "30000", "--arrivals", "even"]].concat());
     assert_eq!((&report["answers"], &report["never_sent"]), (&2000.into(), &0.into()));
     let (p50, elapsed) = (report["p50_ms"].as_f64().unwrap(), report["elapsed_seconds"].as_f64().unwrap());
-    // In time for all, two thirtieths of a second would do; the last of those who came later have waited for all before them.
+    // Without delay, two thirtieths of a second would be enough; the last arrivals have waited for all earlier ones.
     let behind = elapsed - 2_000.0 / 30_000.0;
     let max = report["max_ms"].as_f64().unwrap();
     assert!(max >= behind * 1e3 * 0.9 && p50 <= max, "{report}");
@@ -150,7 +154,7 @@ fn a_long_history_is_asked_and_every_answer_is_right() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() > 3 && rows.iter().all(|row| row["wrong"].is_null()), "{report}");
-    // A register that has been filled is not filled again, and can be asked.
+    // A register that has been filled is not filled again, but can be queried.
     let directory = tempfile::tempdir().unwrap();
     let kept = |events: &str| {
         let words =
@@ -162,7 +166,20 @@ fn a_long_history_is_asked_and_every_answer_is_right() {
         assert_eq!(output.status.code(), Some(code), "{events}: {}", said(&output));
         assert_eq!(said(&output).contains("`--events 0` asks what it has"), code == 2, "{}", said(&output));
     }
-    // Of a shorter one no answer can be right, which is not the server's fault.
+    // A server that grants nothing has no history, and no answer is wrong.
+    let refuses = Liar::who(|request, mut answer| {
+        if request["method"] == "ip.allocate" {
+            let error =
+                json!({"code": -32020, "message": "come later", "data": {"kind": "unavailable", "applied": false}});
+            answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
+        }
+        vec![answer]
+    });
+    let (mut command, _directory) = load_that_starts(&ready(refuses.address));
+    let output = command.args(["history", "--events", "4000", "--networks", "4", "--only", "busy"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("requests were refused"), "{}", said(&output));
+    // With a shorter history no answer could be right, which would not be the server's fault.
     let output = load().args(["history", "--events", "1000"]).output().unwrap();
     assert!(said(&output).contains("say at least 19200"), "{}", said(&output));
 }

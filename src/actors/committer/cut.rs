@@ -1,12 +1,12 @@
-//! What becomes of groups that a store has no room for: what it takes goes out again, and nothing else is given up for the rest.
+//! Handles groups that the store has no room for: what fits is sent again, and only the rest is given up.
 //!
-//! Who decides while the store is full is told before that (`actors::reserve`). Here comes what was decided when nobody knew: the
-//! grants and releases that were under way when it ran full. Unit by unit, in order: what takes something new, or more than is left,
-//! is given up, and with it all of its networks that comes behind it. The rest goes out again under the same numbers, for of a
-//! refused group nothing was written.
+//! While the store is known to be full, requests are refused before they are decided (`actors::reserve`). This file handles the
+//! grants and releases that were already under way when it ran full. It goes over the units in order: a unit that takes something
+//! new, or more than is left, is given up, and with it everything later of its networks. The rest is sent again under the same
+//! numbers, because nothing of a refused group was written.
 //!
 //! Review notes: does an answer leave that saw what was given up? Does one leave before what it saw is durable? Is every unit
-//! counted once as queued or under way?
+//! counted exactly once as queued or under way?
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,26 +16,26 @@ use crate::actors::{Applied, reserve};
 use crate::core::types::NetworkId;
 use crate::store::{CommitError, StoreError, size, step_lets_go};
 
-/// What becomes of a unit.
+/// What is done with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// It is durable.
     Settled,
-    /// It goes out again.
+    /// It is sent again.
     Again,
-    /// Its memory has what the store will not.
+    /// Memory has it and the store never will: its networks are discarded.
     GivenUp,
-    /// It only answers, and saw something that is given up.
+    /// It only has answers, which saw something that is given up.
     Refused,
 }
 
-/// Goes over units in order.
+/// Judges units in order.
 struct Judge {
-    /// Bytes that are left for what lets go.
+    /// Bytes that are left for releases.
     room: u64,
-    /// Networks of which something is given up.
+    /// Networks of which a unit was given up.
     lost: HashSet<NetworkId>,
-    /// Networks of which something goes out again.
+    /// Networks of which a unit is sent again.
     again: HashSet<NetworkId>,
 }
 
@@ -54,7 +54,7 @@ impl Judge {
                 }
             };
         }
-        // What is durable, and answers for a network of which what it saw is not yet, cannot be kept back.
+        // A durable unit with answers that saw a unit which is not yet durable cannot be kept.
         if is_behind_lost || (stood && is_behind_again) || (lacks_room && !self.fits(unit)) {
             self.lost.extend(networks);
             Fate::GivenUp
@@ -149,7 +149,7 @@ impl Committer {
             units.push((unit, false, false));
         }
         let given_up = fates.iter().filter(|fate| **fate == Fate::GivenUp).count();
-        tracing::warn!(given_up, "a commit is given up in part, as there is no room for it; the rest goes on");
+        tracing::warn!(given_up, "a commit is given up in part because there is no room for it; the rest goes on");
         // First every memory concerned is declared worthless, then anything is said.
         for ((unit, ..), _) in units.iter().zip(&fates).filter(|(_, fate)| **fate == Fate::GivenUp) {
             self.disown(unit);

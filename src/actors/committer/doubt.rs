@@ -1,7 +1,7 @@
-//! What a committer does when a commit does not end well: again, or all that depends on it is given up and loaded anew.
+//! What a committer does when a commit fails: it tries again, or gives up everything that depends on it and has it loaded again.
 //!
 //! Discarding a network raises the incarnation of its [`Lane`](crate::actors::routes::Lane) first, fails its answers, and
-//! only then settles its units. Its actor is told: nothing else may ever come to it.
+//! only then settles its units. Its actor is told, because nothing else may ever reach it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -48,8 +48,7 @@ impl Committer {
             CommitError::Fenced { .. } if self.shared.info.ownership_is_standing => (false, true, Applied::Unknown),
             CommitError::Fenced { .. } => return self.stop(&chain(error)),
             CommitError::Mismatch { network, .. } => {
-                // Memory and store disagree, so nothing that was decided beside it may be believed either. Narrower
-                // (the other networks' changes again in a new batch) where a store checks against other writers.
+                // Memory and store disagree, so nothing that was decided beside it may be believed either, nor what only read.
                 tracing::error!(%network, error = chain(error), "memory and store disagree");
                 (false, false, Applied::No)
             }
@@ -75,7 +74,7 @@ impl Committer {
         // An earlier attempt may have been applied, whatever became of the last one.
         let retake = retake || self.in_flight.iter().any(|group| group.doubtful && !group.stood());
         let applied = if retake { Applied::Unknown } else { applied };
-        tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are loaded again");
+        tracing::warn!(error = chain(error), ?applied, "a commit is given up; its networks are being loaded again");
         let problem = if is_full {
             // The store knows where there is no room, and what to do.
             reserve::nothing_new(&*self.shared.store)
@@ -341,7 +340,7 @@ impl Committer {
                 Err(error) => {
                     if let Some(unsaid) = act.failures.turn() {
                         let error = chain(&error);
-                        tracing::error!(shard = shard.0, error, unsaid, "the shard cannot be loaded; tried again");
+                        tracing::error!(shard = shard.0, error, unsaid, "the shard cannot be loaded; trying again");
                     }
                     act.reloads.extend(reloads);
                     act.resting.insert(shard);

@@ -1,5 +1,5 @@
-//! A group on its way to the store: what it writes, and beside it the proof that shards of which it only answers are still
-//! this owner's. Both are begun at once, so the proof began after every request that it stands for.
+//! A group on its way to the store: what it writes, and at the same time the proof that this node still owns the shards for which
+//! the group only has answers. Both begin together, so the proof began after every request that it stands for.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Units that wait for the next group, and which of them go: fairly over networks, bounded by changes and by bytes.
+//! The queue of units that wait for the next group. A group takes them fairly over networks, bounded by changes and by bytes.
 //!
-//! Bytes are an upper estimate (`store::size`): what is legal one by one must not add up to more than a store can write at
-//! once. A unit that is longer than a group by itself goes alone.
+//! Bytes are an upper estimate (`store::size`): units that are legal one by one must not add up to more than a store can write at
+//! once. A unit that is longer than a group is a group of its own.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

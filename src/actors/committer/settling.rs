@@ -1,6 +1,6 @@
-//! What becomes of units: they are durable and their answers leave, or they are given up and refused.
+//! Settles units: they are durable and their answers leave, or they are given up and their requests refused.
 //!
-//! Each unit that came in is settled here once, and the networks count it.
+//! Each unit is settled here exactly once, and the networks count it.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -87,7 +87,7 @@ impl Committer {
             let (applied, problem) = match (staged.wrote, applied) {
                 (true, _) | (false, Applied::No) => (applied, problem.to_owned()),
                 (false, Applied::Unknown) => {
-                    (Applied::No, format!("what it saw may not be so, as another change is in doubt ({problem})"))
+                    (Applied::No, format!("what it saw may be undone: another change is in doubt ({problem})"))
                 }
             };
             staged.reply.answer = Err(Box::new(Fault::Unavailable { applied, problem }));

@@ -1,4 +1,4 @@
-//! What the committer is handed and where a shard's line stands: units, their parts, and the messages that carry them.
+//! What the committer is handed: units, their parts, and the messages that carry them; and where the line of a shard stands.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +14,7 @@ use crate::actors::{Applied, Fault, Outlet, Reply, answer_all};
 use crate::core::state::{Entry, State};
 use crate::core::types::{Generation, NetworkId, Place, ShardTime};
 use crate::limits::PARTED_CHANGE_BYTES;
+use crate::metrics::COMMIT_FAILURES;
 use crate::store::{Act, CommitError, Digest, Epoch, Head, Seq, ShardId, Token};
 
 /// An answer that waits for durability, and whether its request changed something.
@@ -109,7 +110,7 @@ impl Drop for Unit {
         if let Some(outlet) = &self.outlet
             && tickets.len() > 0
         {
-            let problem = "this node does not own the network any more".to_owned();
+            let problem = "this node no longer owns the network".to_owned();
             answer_all(outlet, tickets, &Fault::Unavailable { applied, problem });
         }
     }
@@ -225,12 +226,9 @@ pub(super) fn highest(acts: &[Act]) -> Generation {
     granted.max().unwrap_or_default()
 }
 
-/// All that [`class_of`] answers: a count that is not there before its first failure shows no rise with it.
-pub(super) const CLASSES: [&str; 4] = ["not_applied", "unknown", "fenced", "mismatch"];
-
 /// Label of the metric.
 pub(super) fn class_of(error: &CommitError) -> &'static str {
-    let [not_applied, unknown, fenced, mismatch] = CLASSES;
+    let [not_applied, unknown, fenced, mismatch] = COMMIT_FAILURES;
     match error {
         CommitError::NotApplied { .. } => not_applied,
         CommitError::Unknown { .. } => unknown,

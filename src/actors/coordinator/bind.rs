@@ -1,5 +1,5 @@
-//! `ip.bind` that names an address and its owner: in a dynamic network it writes down what the infrastructure picked, if no
-//! other network of the realm has that address, or space around it.
+//! `ip.bind` that names an address and its owner. In a dynamic network it records what the infrastructure picked, provided
+//! that no other network of the realm has that address, or has space around it.
 
 use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::directory::CatalogCheck;
@@ -17,20 +17,20 @@ impl Coordinator {
         let Outcome::Network(view) = self.ask_named(&route, network, self.item(Command::Show, false)).await? else {
             return Err(lost());
         };
-        // With a generation it is one that is there, and nothing is written down.
+        // With a generation the reservation exists already, and nothing is recorded.
         let written = target.address.filter(|_| target.if_generation.is_none());
         let command = Command::Bind(Box::new(target), claimant);
         let Some(address) = written.filter(|_| view.config.kind == NetworkKind::Dynamic) else {
             return self.ask(&route, command).await.map(Done::Outcome);
         };
-        // Until the network has answered nobody else gets the address, or space around it.
+        // Until the network has answered, nobody else gets the address or space around it.
         let mut act = self.lock(vec![route.id]).await?;
         act.intend(CatalogCheck::Space(None), space_of(&self.shared, &view, address)).await?;
         self.ask(&route, command).await.map(Done::Outcome)
     }
 }
 
-/// What keeps an address for a dynamic network while it is written down there.
+/// The intent that keeps an address for a dynamic network while the network records it.
 pub(super) fn space_of(shared: &Shared, network: &NetworkView, address: Address) -> Intent {
     let id = SubnetId(derived_id(shared.clock.entropy(), 0));
     // An address is a prefix.

@@ -1,9 +1,9 @@
-//! Acts on names and space: create, rename, delete, restore, and what gives a realm's space to a subnet.
+//! Acts on names and space: create, rename, delete and restore, and whatever gives space of a realm to a subnet.
 //!
-//! Widen first, narrow last. An act locks its networks at the directory; what widens is tried dry at the
-//! network, noted as an intent in the catalog, committed by the network, and settled with what is durable then. If the
-//! commit is in doubt, or the network does not say what it has now, the client is answered at once, and the store is asked
-//! before the lock ends (see `locked`).
+//! Widen first, narrow last. An act locks its networks at the directory. What widens space is first tried at the
+//! network without effect, then noted as an intent in the catalog, committed by the network, and settled with what is durable
+//! after that. If the commit is in doubt, or the network does not say what it has now, the client is answered at once, and the
+//! coordinator asks the store before the lock ends (see `locked`).
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ fn by_its_id(route: &Route) -> String {
     format!("and it goes by its id ({}): ask again by that for the rest", route.id)
 }
 
-/// What is left of one that is purged goes by itself from here on.
+/// Lets a network that is being purged release the rest by itself from now on.
 #[expect(clippy::disallowed_methods, reason = "lost only with an actor that is gone, and a new one goes on by itself")]
 fn goes_on_purging(route: &Route) {
-    // However full its mailbox is: that may be why the purge was refused.
+    // Sent however full its mailbox is: that may be why the purge was refused.
     route.addr.do_send(PurgeOn);
 }
 
@@ -76,7 +76,7 @@ impl Coordinator {
         if self.dry_run {
             return tell.tell(Ok(Done::Network(view, created)));
         }
-        // What it waited for, the act of another, may have taken long.
+        // The act of another, for which it waited, may have taken long.
         if let Err(fault) = self.begin() {
             return tell.tell(Err(fault));
         }
@@ -101,26 +101,27 @@ impl Coordinator {
         }
     }
 
-    /// What is answered to a network that is refused by itself: that its name is taken, unless something in the request
-    /// is no value that can be meant.
+    /// The answer if a network is refused for its own contents: that its name is taken, unless something in the request is not
+    /// a value that could be meant.
     async fn refused_by_itself(&self, input: &NetworkInput, if_absent: bool, refusal: Refusal) -> Outcomes {
         let meant = !matches!(refusal, Refusal::InvalidArgument { .. });
         let named =
             self.shared.routes.find(input.name.as_str()).filter(|route| route.name.as_ref() == Some(&input.name));
         let taken = Refusal::NameTaken { what: format!("network `{}`", input.name), differs: Vec::new() };
         if !meant || named.is_none() {
-            // What is there already may be of a time when it was not refused.
+            // What exists already may date from a time when it was not refused.
             let stands = if if_absent && named.is_some() { self.compare(input, taken).await.ok() } else { None };
             return stands.ok_or_else(|| refusal.into());
         }
         if !if_absent {
             return Err(taken.into());
         }
-        // What does not fit together is nowhere; should it not differ in anything else, that is what is wrong with it.
+        // No network has such a contradiction; if nothing else differs, the contradiction itself is what is wrong with the
+        // request.
         self.compare(input, taken).await.and(Err(refusal.into()))
     }
 
-    /// With `if_absent`: what is there under the name, if it is what was asked for.
+    /// With `if_absent`: the existing network of that name, if it is what was asked for.
     async fn compare(&self, input: &NetworkInput, refusal: Refusal) -> Outcomes {
         let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
         let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
@@ -144,8 +145,9 @@ impl Coordinator {
         only_answer(answers).await.unwrap_or_else(|| Err(lost()))
     }
 
-    /// The network that is called so, locked. Who waited for the lock while it was renamed, or deleted, means what is called so
-    /// now: of several who rename one by its old name the first one does, and for the others nothing is there.
+    /// Finds the network of this name and locks it. A job that waited for the lock while the network was renamed or deleted
+    /// means the one that has the name now: of several jobs that rename a network by its old name the first succeeds, and the
+    /// others find nothing.
     pub(super) async fn lock_named(&self, text: &str) -> Result<(Arc<Route>, LockedAct), Box<Fault>> {
         loop {
             let asked = self.route(text)?;
@@ -157,7 +159,7 @@ impl Coordinator {
         }
     }
 
-    /// A change of one network that concerns names or space.
+    /// Carries out a change of one network that concerns names or space.
     pub(super) async fn configure(
         &self,
         route: &Arc<Route>,
@@ -172,14 +174,14 @@ impl Coordinator {
             Err(fault) => return tell.tell(Err(fault)),
         };
         if let Some((check, intent)) = widens {
-            // Tried dry first: what the network itself refuses comes first where the protocol says so.
+            // Tried dry first: what the network itself refuses is answered first if the protocol says so.
             let dry = self.ask_item(route, self.item(command(), true)).await;
             let noted = |dry: Answer| dry.inspect_err(|fault| self.note_answer(route, fault)).map(Done::Outcome);
             match &dry {
                 Ok(Outcome::Subnet { created: false, .. }) if matches!(change, Configure::SubnetAdd { .. }) => {
                     return tell.tell(dry.map(Done::Outcome));
                 }
-                // A name that is taken comes before an overlap of the network's own subnets as well.
+                // A taken name also comes before an overlap of the network's own subnets.
                 Err(fault) if comes_before_overlap(fault) && !(intent.name.is_some() && is_overlap(fault)) => {
                     return tell.tell(noted(dry));
                 }
@@ -202,13 +204,13 @@ impl Coordinator {
         let mut answer = self.ask(route, command()).await;
         if self.dry_run {
             if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
-                // What would be left, as the real one answers.
+                // As the real one answers: nothing would be left.
                 *holding = 0;
             }
             return tell.tell(answer.map(Done::Outcome));
         }
         if purge && let Ok(Outcome::Deleted { holding, .. }) = &mut answer {
-            // Its name is free and its grants are refused from here on; what is held leaves in bounded steps.
+            // Its name is free and it refuses grants from here on; its holdings are released in bounded steps.
             self.settle_as_is(&mut act, route, None).await;
             let held = *holding;
             let purged = self.purge(route, holding).await;
@@ -217,9 +219,10 @@ impl Coordinator {
             }
             match purged {
                 Ok(()) => *holding = 0,
-                // Nothing came of this one.
+                // This call released nothing.
                 Err(fault) if is_certainly_not_done(&fault) && purges_on && *holding == held => answer = Err(fault),
-                // It is known what did: it holds what is left, which its answer tells. Who asks for that is told what stands in its way.
+                // What this call released is known: the answer tells what is left. A client that asks for the rest is told
+                // what is in the way.
                 Err(fault) if is_certainly_not_done(&fault) => {}
                 Err(fault) => {
                     let done = format!("the network was closed, {}", by_its_id(route));
@@ -228,7 +231,7 @@ impl Coordinator {
             }
         }
         match &mut answer {
-            // What it does not settle is settled as it is stored, below.
+            // Whatever this does not settle is settled as it is stored, below.
             Ok(outcome) => {
                 let answered = if let Outcome::Network(view) = outcome { Some(&**view) } else { None };
                 self.settle_as_is(&mut act, route, answered).await;
@@ -244,12 +247,12 @@ impl Coordinator {
         act.settle_as_stored().await;
     }
 
-    /// Was it closed to be purged before? Who does not say is not known to be.
+    /// Was it closed to be purged before? If the network does not answer, that is not known, and counts as no.
     async fn is_purged(&self, route: &Arc<Route>) -> bool {
         route.name.is_none() && self.show(route).await.is_ok_and(|view| view.config.purged)
     }
 
-    /// Lets go of all that a closed network holds: `holding` reservations, or what is left of them.
+    /// Releases everything that a closed network holds: `holding` reservations, and then what is left of them.
     async fn purge(&self, route: &Arc<Route>, holding: &mut u64) -> Result<(), Box<Fault>> {
         let mut limit = BATCH_CHANGES_MAX;
         loop {
@@ -265,8 +268,9 @@ impl Coordinator {
         }
     }
 
-    /// Lists and publishes a network as it is now; where it does not say, as it was `answered`, durably: whoever was told its
-    /// new name is to find it by that. False where neither is known: what the store has is to be read.
+    /// Lists and publishes a network as it is now. If it does not answer, the durable answer of the act (`answered`) is used:
+    /// a client that was told the new name must find the network by it. False if neither is known: then the store has to be
+    /// read.
     pub(super) async fn settle_as_is(
         &self,
         act: &mut LockedAct,
@@ -286,14 +290,15 @@ impl Coordinator {
         true
     }
 
-    /// What a change takes beyond what the network has, if anything. Who cannot tell takes nothing.
+    /// The space that a change takes beyond what the network has, if any. A change for which that cannot be determined takes
+    /// none.
     async fn widens(
         &self,
         route: &Arc<Route>,
         change: &Configure,
     ) -> Result<Option<(CatalogCheck, Intent)>, Box<Fault>> {
         let intent = |name, subnets| Intent { network: route.id, realm: route.realm.clone(), name, subnets };
-        // The id of a new subnet is drawn by the network; until it is settled any other will do.
+        // The network draws the id of a new subnet; until that is settled any other will do.
         let new_id = || SubnetId(self.shared.clock.entropy());
         Ok(match change {
             Configure::Update(set) => {
@@ -328,14 +333,14 @@ impl Coordinator {
         })
     }
 
-    /// Does `if_absent` speak of a subnet that the network has? Nothing is compared with itself.
+    /// Does `if_absent` refer to a subnet that the network has? Then nothing is compared with itself.
     async fn is_there(&self, route: &Arc<Route>, change: &Configure) -> bool {
         let Configure::SubnetAdd { input, if_absent: true } = change else { return false };
         let Ok(view) = self.show(route).await else { return false };
         view.subnets.iter().any(|subnet| subnet.cidr == input.cidr || input.name.is_some() && subnet.name == input.name)
     }
 
-    /// What a network has, durably. Whoever asks has it locked.
+    /// What a network has, durably. The caller has locked it.
     pub(super) async fn show(&self, route: &Arc<Route>) -> Result<NetworkView, Box<Fault>> {
         match self.ask_beside(route, Command::Show).await? {
             Outcome::Network(view) => Ok(*view),
@@ -374,7 +379,7 @@ fn is_overlap(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::Overlap { .. } | Refusal::PoolOverlap { .. }))
 }
 
-/// It is not there: the network (any more), or what was named in it.
+/// Does something not exist: the network (any more), or what was named in it?
 pub(super) fn is_gone(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(Refusal::NotFound { .. }))
 }

@@ -1,23 +1,24 @@
-//! Deployments: the networks that a deployment wishes of or holds in, and its record, in one commit.
+//! Deployments: grants what a deployment wishes, in all networks where it wishes or holds something, and writes its record, in
+//! one commit.
 //!
 //! ```text
 //! lock the deployment ─▶ hold the networks, in order ─▶ deal zones ─▶ each decides ─▶ one joint unit with the record ─▶ go on
 //! ```
 //!
-//! **All or nothing.** A crash, a rollback or a lost node leaves all of it or none, because it is one group commit
-//! (`joint`). **The same wishes again are the same plan**: they are decided under its number, and only where that
-//! changes something and the plan has ended they become a new one. Whoever ends a plan has its answer, so a repeat after a lost
-//! one finds it open. What comes behind the commit is the next deploy: it moves once more who is to be `fresh`, and misses
-//! transient ones once more. A duplicate that was held up until then does the same: it opens a plan that nobody knows of, under
-//! which nothing is let go before it, or the next, is committed.
+//! **All or nothing.** A deploy is one group commit (`joint`), so a crash, a rollback or a lost node leaves all of it or none.
+//! **The same wishes again are the same plan**: they are decided under its number, and become a new plan only if that changes
+//! something and the plan has ended. A client ends a plan only when it has the plan's answer, so a repeat after a lost answer
+//! finds the plan open. A deploy that comes after the commit is the next one: it moves wishes that are `fresh` again, and
+//! misses transient ones again. A duplicate that was delayed until then does the same: it opens a plan that nobody knows of,
+//! under which nothing is released before that plan, or the next, is committed.
 //!
-//! Here is what grants a plan; `settle` ends it, `record` keeps what is known of a deployment, and `length` knows what an answer
-//! can tell.
+//! This file grants a plan; `settle` ends it, `record` keeps what is known of a deployment, and `length` estimates what fits
+//! into an answer.
 //!
 //! Review notes: does a refusal leave by `seen_durably`?
 
 mod length;
-mod record;
+pub(in crate::actors) mod record;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
-use self::record::Conclusion;
+use self::record::{Conclusion, DeploymentChange};
 use super::configure::is_gone;
 use super::joint::{Holds, NotHeld, rank, seen_of};
 use super::walk::Walk;
@@ -49,9 +50,9 @@ use crate::core::zones::{self, ZoneFacts, ZoneGroup};
 pub struct DeployPart {
     /// As the client named it.
     pub network: CompactString,
-    /// What is wished; places count over all parts.
+    /// The wishes; places count over all parts.
     pub wishes: Vec<DeployWish>,
-    /// Addresses that groups deal here.
+    /// Addresses that groups deal out here.
     pub lists: Vec<StaticList>,
 }
 
@@ -62,17 +63,17 @@ pub struct DeployOrder {
     pub name: Scope,
     /// Every instance, in the order of the request.
     pub instances: Vec<Owner>,
-    /// What is wished, by network.
+    /// The wishes, by network.
     pub parts: Vec<DeployPart>,
-    /// Zones that groups deal to their instances.
+    /// Zones that groups deal out to their instances.
     pub zones: Vec<ZoneGroup>,
-    /// Hash of all of it.
+    /// Hash of all wishes.
     pub wishes: u128,
-    /// Carry it out, instead of telling what would happen.
+    /// Carry it out, instead of reporting what would happen.
     pub apply: bool,
 }
 
-/// What became of the wishes of an instance: network, slot, and the rest.
+/// What became of one wish of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeployedSlot {
     /// The network.
@@ -83,18 +84,18 @@ pub struct DeployedSlot {
     pub state: SlotState,
     /// What is held or promised.
     pub view: Option<View>,
-    /// What is let go for it.
+    /// The address that is released for it.
     pub replaces: Option<Address>,
 }
 
-/// What `deployment.plan` and `deployment.apply` answer.
+/// The answer of `deployment.plan` and `deployment.apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeployedAll {
-    /// Its number, of an apply.
+    /// The number of the plan; only for an apply.
     pub plan: Option<u64>,
     /// By instance, in the order of the request.
     pub instances: Vec<(Owner, Vec<DeployedSlot>)>,
-    /// What the deployment lets go with its commit.
+    /// What the deployment releases with its commit.
     pub obsolete: Vec<View>,
 }
 
@@ -102,16 +103,16 @@ pub struct DeployedAll {
 struct Wished {
     route: Arc<Route>,
     name: Name,
-    /// What it is asked for by, where that is its name.
+    /// The name by which the network is asked for, if it is by name.
     named: Option<Name>,
     wishes: Vec<DeployWish>,
     lists: Vec<StaticList>,
-    /// The request names it. Otherwise the deployment only holds something there.
+    /// Does the request name it? Otherwise the deployment only holds something there.
     is_named: bool,
 }
 
 impl Wished {
-    /// What is asked of it under a plan: its number, and how it stands where it is the latest again.
+    /// The question to it under a plan: its number, and how the plan stands if it is the latest one again.
     fn ask(
         &self,
         scope: &Scope,
@@ -128,12 +129,12 @@ impl Wished {
 struct AllWished {
     /// By id.
     networks: Vec<Wished>,
-    /// The first in the request that does not exist: its place, and what is answered if nothing comes before it.
+    /// The first network in the request that does not exist: its place, and the answer if nothing comes before it.
     missing: Option<(usize, Box<Fault>)>,
 }
 
 impl AllWished {
-    /// What is answered where one of them was not to be had: where it is gone, or called otherwise by now, as where it was never
+    /// The answer if one of the networks could not be held: if it is gone or was renamed, the same as if it had never been
     /// found.
     fn not_held(self, fault: Fault, network: NetworkId) -> Box<Fault> {
         let wished = self.networks.iter().find(|wished| wished.route.id == network);
@@ -145,7 +146,7 @@ impl AllWished {
     }
 }
 
-/// What a network refuses as a whole is told by the first of what is wished of it, if anything is; and the place of that.
+/// Attributes what a network refuses as a whole to the first wish there, if there is one. Returns that wish's place, too.
 fn of_first_wish(wishes: &[DeployWish], refusal: Refusal) -> (usize, Box<Fault>) {
     match wishes.iter().min_by_key(|wish| wish.place) {
         Some(wish) => {
@@ -156,7 +157,7 @@ fn of_first_wish(wishes: &[DeployWish], refusal: Refusal) -> (usize, Box<Fault>)
     }
 }
 
-/// The networks that a request names, and by which name where it is not by their id.
+/// The networks that a request names, with the name if it is not by id.
 type Names = HashMap<NetworkId, Option<Name>>;
 
 /// What networks decided about one plan.
@@ -167,12 +168,12 @@ struct Decided {
 }
 
 impl Decided {
-    /// Is anything granted, promised, made obsolete or current again? A note about what is not listed is no change.
+    /// Is anything granted, promised, made obsolete or current again? A note about what is not listed is not a change.
     fn changed(&self) -> bool {
         self.outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Deployed { changed: true, .. }))
     }
 
-    /// Is a commit to come: is anything changed, or obsolete that a plan before left?
+    /// Is there something to commit: is anything changed, or still obsolete from an earlier plan?
     fn waits_for_commit(&self) -> bool {
         let is_obsolete =
             |outcome: &Outcome| matches!(outcome, Outcome::Deployed { obsolete, .. } if !obsolete.is_empty());
@@ -181,7 +182,7 @@ impl Decided {
 }
 
 impl Coordinator {
-    /// Networks in which a scope holds something, with their names, deleted ones that are remembered too.
+    /// The networks in which a scope holds something, with their names, including deleted ones that are still remembered.
     async fn networks_of(&self, scope: &Scope) -> Result<BTreeMap<NetworkId, (Arc<Route>, Name)>, Box<Fault>> {
         let mut walk = Walk::after(self, None).holding(Some(scope), None);
         let mut found = BTreeMap::new();
@@ -193,8 +194,9 @@ impl Coordinator {
         Ok(found)
     }
 
-    /// Holds networks, in order of their ids, without those that ended since they were found: they hold nothing of the deployment
-    /// any more. One that the request names is to be there, and to be called so. Otherwise tells which is not to be had.
+    /// Holds networks, in order of their ids, without those that ended since they were found: these hold nothing of the
+    /// deployment any more. A network that the request names must exist, under that name. Otherwise returns which one cannot
+    /// be held.
     async fn hold_what_is_there(
         &self,
         mut routes: Vec<Arc<Route>>,
@@ -211,7 +213,7 @@ impl Coordinator {
             if !is_gone(&fault) || names.contains_key(&network) {
                 return Err((fault, network));
             }
-            // Only once that is durable: if it came back, so would what it held.
+            // Only once that is durable: if the network came back, so would its holdings.
             match self.ask_item(&routes[at], self.item(Command::Show, false)).await {
                 Err(fault) if is_gone(&fault) => drop(routes.remove(at)),
                 Err(fault) => return Err((fault, network)),
@@ -254,14 +256,15 @@ impl Coordinator {
         let fewer = if answer.obsolete.is_empty() {
             "make several deployments of it"
         } else {
-            "let go first of what is wished no more (ip.release, owner.release), or make several deployments of it"
+            "first release what is no longer listed (ip.release, owner.release), or make several deployments of it"
         };
         let ends = if order.apply && !self.dry_run { Conclusion::Commit } else { Conclusion::Look };
-        self.conclude(&seat, (holds, seen), decided.parts, (Some(Arc::new(record)), fewer), ends).await?;
+        let change = DeploymentChange { parts: decided.parts, record: Some(Arc::new(record)), fewer };
+        self.conclude(&seat, holds, seen, change, ends).await?;
         Ok(Done::Deployed(Box::new(answer)))
     }
 
-    /// Gives the zones of groups to their instances, by what all networks say of those under this plan.
+    /// Gives the zones of groups to their instances, according to what all networks report of these under this plan.
     async fn deal_zones(
         &self,
         holds: &Holds,
@@ -280,7 +283,7 @@ impl Coordinator {
             if !network.wishes.iter().any(is_dealt) {
                 continue;
             }
-            // The others take something of the same lists.
+            // The other wishes take something of the same lists.
             let of_it = network.wishes.iter().filter(|wish| is_dealt(wish) || matches!(wish.wanted, Wanted::Dealt(_)));
             let zone = |wish: &DeployWish| wish.zone.clone().filter(|_| !is_dealt(wish));
             let wishes = of_it.map(|wish| DeployWish { zone: zone(wish), ..wish.clone() }).collect();
@@ -298,8 +301,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Decides under the number that the plan has. The same wishes again are the same plan, unless it ended and what it led to
-    /// is not so any more, or not what is wished now: then they are a new one.
+    /// Decides under the number that the plan has. The same wishes again are the same plan, unless that plan ended and its
+    /// result has changed since, or is not what is wished now: then they are a new plan.
     async fn decide(
         &self,
         holds: &Holds,
@@ -317,7 +320,7 @@ impl Coordinator {
         self.decide_plan(holds, order, wished, (next, None)).await
     }
 
-    /// The networks of a plan: those of which something is wished, and those in which the deployment holds something.
+    /// The networks of a plan: those with wishes, and those in which the deployment holds something.
     async fn wished(&self, order: &DeployOrder) -> Result<AllWished, Box<Fault>> {
         let mut held = self.networks_of(&order.name).await?;
         let mut networks: BTreeMap<NetworkId, Wished> = BTreeMap::new();
@@ -343,7 +346,7 @@ impl Coordinator {
             if network.route.is_called(&part.network) {
                 network.named.clone_from(&network.route.name);
             }
-            // Two names of one network: its lists are numbered on.
+            // If one network has two names in the request, its lists are numbered on.
             let lists = network.lists.len();
             network.wishes.extend(part.wishes.iter().cloned().map(|wish| wish.behind(lists)));
             network.lists.extend(part.lists.iter().cloned());
@@ -355,8 +358,8 @@ impl Coordinator {
         Ok(AllWished { networks: networks.into_values().collect(), missing })
     }
 
-    /// Lets every network decide, once each instance has its zone. Of several refusals the first in the protocol's order, then of
-    /// the request, is answered.
+    /// Lets every network decide, once each instance has its zone. If several refuse, the answer is the first refusal by the
+    /// protocol's order, then by the order of the request.
     async fn decide_plan(
         &self,
         holds: &Holds,
@@ -369,7 +372,7 @@ impl Coordinator {
         let listed: Arc<BTreeSet<Owner>> = Arc::new(order.instances.iter().cloned().collect());
         let transaction = self.transaction();
         let mut decided = Decided { plan: plan.0, parts: Vec::new(), outcomes: Vec::new() };
-        // The others may refuse what comes before that.
+        // The other networks may refuse something that comes before that.
         let mut first = wished.missing.take().map(|(place, fault)| ((rank(&fault).0, place), fault, None));
         for network in &wished.networks {
             let ask = network.ask(&order.name, plan, network.wishes.clone(), Arc::clone(&listed));
@@ -387,7 +390,7 @@ impl Coordinator {
             }
         }
         let Some((_, fault, decided_by)) = first else { return Ok(decided) };
-        // A plan asks what would be.
+        // `deployment.plan` only asks what would happen, so its refusals are not counted.
         if let Some(route) = decided_by.filter(|_| order.apply) {
             self.note_answer(route, &fault);
         }
@@ -395,7 +398,7 @@ impl Coordinator {
     }
 }
 
-/// Place of a refusal in the request: of the first wish of its instance there.
+/// The place of a refusal in the request: that of the first wish of its instance there.
 fn place_of(fault: &Fault, network: &Wished) -> usize {
     let (Fault::Refused(Refusal::OfInstance { instance, .. }) | Fault::Contested { instance: Some(instance), .. }) =
         fault
@@ -406,7 +409,7 @@ fn place_of(fault: &Fault, network: &Wished) -> usize {
     of_it.map(|wish| wish.place).min().unwrap_or_default()
 }
 
-/// The record behind a plan.
+/// The record after a plan.
 fn recorded(before: Option<&Arc<Deployment>>, order: &DeployOrder, decided: &Decided, wall: WallTime) -> Deployment {
     let (plan, changed) = (decided.plan, decided.changed());
     let waiting = before.and_then(|record| record.uncommitted_since);
@@ -445,7 +448,7 @@ fn answered(order: &DeployOrder, outcomes: Vec<(Name, Outcome)>, plan: u64) -> D
         let_go.extend(obsolete);
         for Deployed { place, state, view, replaces } in slots {
             if let Some((_, slot)) = whose.get(&place) {
-                // Who held it knows what it is called: it may have been renamed since it was looked for.
+                // The network that holds it knows its own name: it may have been renamed since it was looked up.
                 let network = view.as_ref().map_or_else(|| network.clone(), |view| view.network.name.clone());
                 by_place.insert(place, DeployedSlot { network, slot: (*slot).clone(), state, view, replaces });
             }

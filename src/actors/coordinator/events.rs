@@ -1,4 +1,4 @@
-//! What is asked of the history: where a subscription begins, and the page behind a cursor.
+//! Requests about the history: where a subscription begins, and the page after a cursor.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::core::types::{Name, NetworkId, Scope, WallTime};
 use crate::limits::{HISTORY_AHEAD_MS_MAX, HISTORY_AT_MAX, HISTORY_WALKS_MAX};
 
 impl Coordinator {
-    /// `events.watch`: which events are wanted, and from where on.
+    /// `events.watch`: which events are wanted, and from where.
     pub(super) async fn watch(
         &self,
         network: Option<CompactString>,
@@ -39,7 +39,7 @@ impl Coordinator {
                 since.of_shard(shard).ok_or_else(|| Box::<Fault>::from(events::of_another_network("since")))?
             }
             (Some(since), None) if !since.whole => {
-                let problem = "is of one network; name that `network`, or take a cursor over all networks";
+                let problem = "belongs to one network; name that `network`, or use a cursor over all networks";
                 return Err(Refusal::invalid("since", problem).into());
             }
             (Some(since), None) => since,
@@ -48,14 +48,14 @@ impl Coordinator {
         Ok(Done::Watching { filter, cursor })
     }
 
-    /// A network that is there, or one that was: who goes on from a cursor is told its end.
+    /// Finds a network that exists, or with `was` one that existed: a client that continues from a cursor is told of its end.
     fn watched(&self, text: &str, was: bool) -> Result<NetworkId, Box<Fault>> {
         let there = self.shared.routes.find(text).map(|route| route.id);
         let gone = || text.parse::<NetworkId>().ok().filter(|_| was);
         there.or_else(gone).ok_or_else(|| Refusal::not_found(Missing::Network, text).into())
     }
 
-    /// The events behind a cursor. Whoever waits for them may leave: then it ends.
+    /// The events after a cursor. The client that waits for them may leave: then the wait ends.
     pub(super) async fn events(&self, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Outcomes {
         let left = async {
             match &self.wait {
@@ -80,7 +80,7 @@ impl Coordinator {
     ) -> Outcomes {
         let filter = self.of_networks(network, filter).await?;
         if filter.networks.is_none() && after.as_ref().is_some_and(|after| !after.whole) {
-            let problem = "is of one network; name that `network`, or take a cursor over all networks";
+            let problem = "belongs to one network; name that `network`, or use a cursor over all networks";
             return Err(Refusal::invalid("after", problem).into());
         }
         let past = self.aside(move |shared| async move { history::past(&shared, &filter, after, limit).await });
@@ -97,7 +97,7 @@ impl Coordinator {
     ) -> Outcomes {
         let begun = Instant::now();
         if at.0 > self.shared.clock.wall().0.saturating_add(HISTORY_AHEAD_MS_MAX) {
-            let problem = "is a time to come: nobody knows who will hold what then; leave it out for what is held now";
+            let problem = "lies in the future; leave it out for what is held now";
             return Err(Refusal::invalid("at", problem).into());
         }
         let walks = &self.shared.walks;
@@ -116,8 +116,7 @@ impl Coordinator {
         if !matches!(&page, Ok(HeldPage { next: Some(_), .. })) {
             walks.forget(&walk);
         } else if !is_kept {
-            let problem =
-                format!("{HISTORY_WALKS_MAX} others are reading what was held at some time, and this takes long");
+            let problem = format!("{HISTORY_WALKS_MAX} requests of this kind are being worked on, and each takes long");
             return Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }));
         } else if walks.wants_sweeper() {
             self.sweep_walks();
@@ -125,7 +124,7 @@ impl Coordinator {
         Ok(Done::HeldAt(page?))
     }
 
-    /// Forgets what was read for those who do not ask any more, until none is left.
+    /// Drops what was read for clients that no longer ask, until nothing is left.
     fn sweep_walks(&self) {
         let shared = Arc::downgrade(&self.shared);
         actix::spawn(async move {
@@ -138,7 +137,7 @@ impl Coordinator {
         });
     }
 
-    /// The filter with the networks that a text names, now or once, and with those of its realm.
+    /// Adds to the filter the networks that a text names, now or in the past, and those of its realm.
     async fn of_networks(&self, network: Option<CompactString>, mut filter: Filter) -> Result<Filter, Box<Fault>> {
         self.shared.feed.read_up().await?;
         if let Some(text) = network {
@@ -152,7 +151,7 @@ impl Coordinator {
         Ok(filter)
     }
 
-    /// What is held now of that: it may have been granted before the history begins.
+    /// What is held now of what the filter wants: it may have been granted before the history begins.
     async fn held_now(&self, filter: &Filter) -> Result<Vec<View>, Box<Fault>> {
         let Filter { networks, realm, address, owner, scope, .. } = filter;
         let found = match address {
@@ -166,7 +165,7 @@ impl Coordinator {
                 match networks {
                     None => self.list_held(None, realm.clone(), held, &mut found).await?,
                     Some(networks) => {
-                        // Of one that is no more nothing is held.
+                        // A network that is gone holds nothing.
                         for id in networks.iter().filter(|id| self.shared.routes.by_id(**id).is_some()) {
                             match self.list_held(Some(&id.to_string()), realm.clone(), held.clone(), &mut found).await {
                                 Err(fault) if !is_gone(&fault) => return Err(fault),
@@ -186,7 +185,7 @@ impl Coordinator {
         Ok(found.into_iter().filter(wanted).collect())
     }
 
-    /// Adds what is held in one network, or in all, up to one more than anybody is told of.
+    /// Adds what one network, or all of them, hold, up to one more than an answer may list.
     async fn list_held(
         &self,
         network: Option<&str>,
@@ -201,7 +200,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Does what reads much, and files, where nobody waits for the thread.
+    /// Runs an act that reads much, and from files, on a thread that nobody waits for.
     async fn aside<T, F>(&self, act: impl FnOnce(Arc<Shared>) -> F + Send + 'static) -> Result<T, Box<Fault>>
     where
         T: Send + 'static,

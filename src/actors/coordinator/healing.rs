@@ -1,12 +1,13 @@
-//! What was acknowledged on a line that a failover cut off, on its way to its network. A dynamic network has no space of
-//! its own, so it cannot tell whether another network of the realm has the address by now: that is looked after here, as it is
-//! when an address is written down there for the first time (`bind`).
+//! Brings what was acknowledged on a line that a failover cut off back to its network. A dynamic network has no space of
+//! its own, so it cannot tell whether another network of the realm has the address by now. The coordinator checks that here,
+//! as it does when an address is recorded there for the first time (`bind`).
 //!
-//! So is what was granted or renewed behind the move of its subnet, where the move was cut off as well: the space is where it was
-//! before, or wherever it is by now. The network that told of it has no place for it, and nobody there is in its way; the one that has
-//! the space would give it to somebody else. Where nobody of the realm has it a grant is a conflict of the network that told of it.
+//! Leases that were granted or renewed after their subnet moved are handled here too, if the failover cut off the move as
+//! well. The space is then where it was before the move, or wherever it went since. The network that reported the lease has no
+//! place for it and sees no conflict, while the network that has the space would give the address to somebody else. If no
+//! network of the realm has the space, a grant is a conflict of the network that reported it.
 //!
-//! Before: `serve::late`, of whichever node. After: `core::network::heal` decides what becomes of each.
+//! Before: `serve::late`, of any node. After: `core::network::heal` decides what happens to each.
 
 use std::sync::Arc;
 
@@ -23,11 +24,12 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{Entry, NetworkKind};
 use crate::core::types::NetworkId;
 
-/// A late claim.
+/// A late claim: an address and its entry.
 type Claim = (Address, Entry);
 
 impl Coordinator {
-    /// Asks a network for these claims. Where it fails on the way, those before may have been answered: asked again, they stand.
+    /// Asks a network for these claims. If it fails on the way, earlier claims may have been answered: asked again, these
+    /// stand.
     pub(super) async fn heal(&self, network: NetworkId, claims: Vec<Claim>, renewed: Vec<LateRenewal>) -> Outcomes {
         let gone = || Refusal::not_found(Missing::Network, network);
         let route = self.shared.routes.by_id(network).ok_or_else(gone)?;
@@ -41,7 +43,7 @@ impl Coordinator {
             return self.ask(&route, Command::Heal(Box::new(heal))).await.map(Done::Outcome);
         }
         if self.dry_run && claims.len() > 1 {
-            // Each is asked for alone: then what was answered is known when another one fails, or finds no room.
+            // Each claim is asked for by itself: then the answers are known when another one fails, or finds no room.
             return Ok(Done::Outcome(Outcome::Healed(Healing { left: 1, ..Healing::default() })));
         }
         let mut done = Healing::default();
@@ -115,8 +117,9 @@ impl Coordinator {
         Ok(Healing { standing: 1, ..Healing::default() })
     }
 
-    /// Where whoever was told of it is now: in whichever realm he has the address under that generation, which goes with its
-    /// subnet; else whoever in its realm has the space, where it may be somebody else's by now.
+    /// The network in which the holder of a late claim is now: in whatever realm it has the address under that generation,
+    /// which moves with its subnet; otherwise the network of its realm that has the space, where the address may belong to
+    /// another holder by now.
     async fn home_of(&self, view: &NetworkView, (address, late): &Claim) -> Result<Option<Arc<Route>>, Box<Fault>> {
         let mut in_realm = None;
         for listing in self.listings(CatalogQuestion::Holding(None, *address)).await? {

@@ -1,4 +1,4 @@
-//! What the coordinator is asked and what it answers: the vocabulary of jobs. It crosses between nodes as it is.
+//! The vocabulary of jobs: what the coordinator is asked, and what it answers. Jobs cross between nodes unchanged.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use crate::core::state::{Entry, NetworkConfig};
 use crate::core::types::{Claimant, Name, NetworkId, Owner, Scope, Version, WallTime};
 use crate::store::ShardId;
 
-/// Where a page of a list over networks goes on: behind this address of this network, or behind the network.
+/// Where a page of a list over networks continues: after this address of this network, or after the network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPlace {
     /// The name by which the network is listed.
@@ -32,32 +32,32 @@ pub struct ListPlace {
     pub id: NetworkId,
     /// The last address shown.
     pub address: Option<Address>,
-    /// The moment whose names the list goes by; none: it goes by none.
+    /// The moment whose names the list uses; none: it uses none.
     pub naming: Option<Naming>,
 }
 
-/// By which names a page goes.
+/// The names by which a page is sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListOrder {
-    /// The moment of the names; none: there is one network only.
+    /// The moment of the names; none: there is only one network.
     pub naming: Option<Naming>,
-    /// What of the page is listed elsewhere than its network is now.
+    /// Entries of the page that are listed elsewhere than their network is now.
     pub elsewhere: Vec<Elsewhere>,
 }
 
-/// What is listed elsewhere than its network is now: that was called otherwise then, or something moved.
+/// Something that is listed elsewhere than its network is now: the network had another name then, or something moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elsewhere {
-    /// The network in which it is now.
+    /// The network in which it now is.
     pub network: NetworkId,
-    /// What of it; none: all, but what is said of before.
+    /// The range of it; none: everything not named before.
     pub range: Option<Range>,
     /// Where it is listed.
     pub place: (Name, NetworkId),
 }
 
 impl ListOrder {
-    /// Behind this network, or this address of it.
+    /// The place after this network, or after this address of it.
     pub fn behind(&self, network: &NetworkConfig, address: Option<Address>) -> ListPlace {
         let is_it = |range: &Range| address.is_some_and(|address| range.contains(address));
         let mut all = self.elsewhere.iter().filter(|then| then.network == network.id);
@@ -72,54 +72,54 @@ impl ListOrder {
 pub struct AcquirePart {
     /// As the client named it.
     pub network: CompactString,
-    /// What is asked.
+    /// The request to it.
     pub ask: Acquire,
-    /// Places in the request of what names no slot, and has its position within the network for one.
+    /// Places in the request of items that name no slot, and so use their position within the network.
     pub by_position: Vec<usize>,
 }
 
-/// What is to be done. Networks are named as the client named them.
+/// A job. Networks are named as the client named them.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Job {
     /// `network.create`.
     Create {
-        /// What.
+        /// The new network.
         input: Box<NetworkInput>,
-        /// What is there already and equal is answered.
+        /// If it exists already and is equal, that is the answer.
         if_absent: bool,
     },
     /// A change of one network that concerns names or space.
     Configure {
-        /// Which.
+        /// The network.
         network: CompactString,
-        /// What.
+        /// The change.
         change: Configure,
-        /// Refused where the network has moved on.
+        /// Refuse if the network has another version.
         if_version: Option<Version>,
     },
     /// `subnet.move`.
     Move {
-        /// From where.
+        /// The network that has the subnet.
         from: CompactString,
-        /// What.
+        /// The subnet.
         subnet: SubnetRef,
-        /// Where to.
+        /// The network that gets it.
         to: CompactString,
-        /// Refused where the network that has it has moved on.
+        /// Refuse if the network that has the subnet has another version.
         if_version: Option<Version>,
     },
-    /// `ip.bind` of an address to an owner: in a dynamic network it may be the first that is heard of it.
+    /// `ip.bind` of an address to an owner: in a dynamic network it may be the first that is heard of the address.
     Bind {
-        /// Where.
+        /// The network.
         network: CompactString,
-        /// What, and who uses it.
+        /// The target, and who uses it.
         target: Box<(Target, Claimant)>,
     },
     /// `ip.acquire`.
     Acquire {
-        /// The part of each network, as it was named.
+        /// The part of each network, under the name that was used for it.
         parts: Vec<AcquirePart>,
-        /// Slots that are not named are this and their position.
+        /// Slots that are not named are called this, followed by their position.
         slot_prefix: CompactString,
     },
     /// `owner.release`.
@@ -128,7 +128,7 @@ pub enum Job {
         scope: Scope,
         /// The owner.
         owner: Owner,
-        /// Only here.
+        /// Only in this network.
         network: Option<CompactString>,
     },
     /// `scope.release`.
@@ -141,16 +141,16 @@ pub enum Job {
         deployment: Scope,
         /// Its latest plan.
         plan: u64,
-        /// These instances only.
+        /// Only these instances.
         instances: Option<Vec<Owner>>,
-        /// Take it back.
+        /// Revert instead of committing.
         revert: bool,
     },
     /// `deployment.get`.
     Deployment(Scope),
     /// `deployment.list`.
     Deployments {
-        /// Behind this one.
+        /// After this one.
         after: Option<Scope>,
         /// How many at most.
         limit: usize,
@@ -159,28 +159,28 @@ pub enum Job {
     DeleteDeployment(Scope),
     /// `claimant.mark`.
     Mark {
-        /// Of these reservations.
+        /// The scope of the reservations.
         scope: Scope,
         /// Name of the sweep.
         sweep: CompactString,
-        /// Who is alive.
+        /// The claimants that are alive.
         claimants: Vec<Claimant>,
     },
     /// `claimant.sweep`.
     Sweep(Box<sweep::Sweep>),
     /// `ip.list`.
     List {
-        /// Only here.
+        /// Only in this network.
         network: Option<CompactString>,
         /// Only in this realm.
         realm: Option<Name>,
         /// What to show.
         filter: Box<Filter>,
-        /// Where to go on.
+        /// Where to continue.
         after: Option<ListPlace>,
         /// How many at most.
         limit: usize,
-        /// Only how many there are.
+        /// Only count.
         count_only: bool,
     },
     /// `ip.get` in a realm, `ip.find` in all.
@@ -190,7 +190,7 @@ pub enum Job {
         /// The address.
         address: Address,
     },
-    /// A command for the network in which an address lies, whose holder lives in a scope.
+    /// A command for the network in which a given scope holds an address.
     Located {
         /// The address.
         address: Address,
@@ -205,11 +205,11 @@ pub enum Job {
         realm: Option<Name>,
         /// Only with this tag.
         tag: Option<(CompactString, Option<CompactString>)>,
-        /// Each with its usage.
+        /// Each network with its usage.
         usage: bool,
-        /// Closed ones and no others.
+        /// Only closed networks.
         deleted: bool,
-        /// Where to go on.
+        /// Where to continue.
         after: Option<ListPlace>,
         /// How many at most.
         limit: usize,
@@ -218,7 +218,7 @@ pub enum Job {
     Map {
         /// The network.
         network: CompactString,
-        /// One subnet only; some pools only.
+        /// Only this subnet; only these pools.
         part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
         /// Prefix length of a cell.
         #[serde(deserialize_with = "compact::prefix_length")]
@@ -230,7 +230,7 @@ pub enum Job {
     Scopes {
         /// Only in this network.
         network: Option<CompactString>,
-        /// Behind this one.
+        /// After this one.
         after: Option<Scope>,
         /// How many at most.
         limit: usize,
@@ -247,16 +247,16 @@ pub enum Job {
         realm: Option<Name>,
         /// Only of holdings in this scope.
         scope: Option<Scope>,
-        /// Behind this; none: from now on.
+        /// After this cursor; none: from now on.
         since: Option<Cursor>,
     },
     /// The next events of a subscription.
     Events {
-        /// Which.
+        /// Which events are wanted.
         filter: events::Filter,
-        /// Behind this.
+        /// After this cursor.
         cursor: Cursor,
-        /// How long to wait for one.
+        /// How long to wait for an event.
         wait_ms: u64,
     },
     /// `events.history`.
@@ -265,7 +265,7 @@ pub enum Job {
         network: Option<CompactString>,
         /// What is wanted.
         filter: events::Filter,
-        /// Behind this.
+        /// After this cursor.
         after: Option<Cursor>,
         /// How many at most.
         limit: usize,
@@ -276,30 +276,30 @@ pub enum Job {
         network: Option<CompactString>,
         /// What is wanted.
         filter: events::Filter,
-        /// When.
+        /// The time asked about.
         at: WallTime,
-        /// Where to go on.
+        /// Where to continue.
         after: Option<HeldPlace>,
         /// How many at most.
         limit: usize,
     },
-    /// What is asked of a node, on its way there. Not for actors: see `server::steward`.
+    /// A request to a node, on its way there. Not for actors: see `server::steward`.
     Node(NodeJob),
-    /// What a failover cut off is given back, where it can be.
+    /// Gives back what a failover cut off, where that is possible.
     Heal {
-        /// Where.
+        /// The network.
         network: NetworkId,
-        /// What; see [`crate::core::command::Heal`].
+        /// The claims; see [`crate::core::command::Heal`].
         #[serde(deserialize_with = "compact::entries")]
         claims: Vec<(Address, Entry)>,
-        /// Those of them that are renewals.
+        /// Which of them are renewals.
         renewed: Vec<LateRenewal>,
     },
 }
 
 impl Job {
-    /// Does it look for what it is about in one network after the other? What moves from one that was not looked at yet into one
-    /// that was would be passed over.
+    /// Does the job look for its object in one network after the other? What moves from a network that was not looked at yet
+    /// into one that was would be missed.
     pub(super) fn goes_through_networks(&self) -> bool {
         match self {
             Job::ReleaseOwner { network, .. } | Job::List { network, .. } | Job::Scopes { network, .. } => {
@@ -315,7 +315,7 @@ impl Job {
             | Job::Located { .. }
             | Job::Networks { .. }
             | Job::Conflicts => true,
-            // What is asked of one network, or of several by their names; or of the catalog, the records or the history.
+            // Jobs about one network, or several by name; or about the catalog, the records or the history.
             Job::Create { .. }
             | Job::Configure { .. }
             | Job::Move { .. }
@@ -331,13 +331,13 @@ impl Job {
             | Job::History { .. }
             | Job::HeldAt { .. }
             | Job::Node(_) => false,
-            // It locks dynamic networks, and whoever moves a subnet waits with such a lock until nothing goes through networks: it looks
-            // for the others by itself.
+            // Healing locks dynamic networks, and a move of a subnet waits with such a lock until no job goes through
+            // networks: healing looks for the other networks by itself.
             Job::Heal { .. } => false,
         }
     }
 
-    /// Does it only read?
+    /// Does the job only read?
     pub fn is_read(&self) -> bool {
         match self {
             Job::List { .. }
@@ -373,49 +373,49 @@ impl Job {
     }
 }
 
-/// A job and what goes with every request.
+/// A job with what accompanies every request.
 #[derive(Debug)]
 pub struct Order {
-    /// What.
+    /// The job.
     pub job: Job,
     /// Who asks.
     pub by: CompactString,
     /// Why.
     pub reason: Option<CompactString>,
-    /// Not begun by then, it is refused.
+    /// A job that has not begun by then is refused.
     pub deadline: Option<Instant>,
     /// Change nothing.
     pub dry_run: bool,
-    /// Where it finds no capacity, it may wait for some.
+    /// If it finds no capacity, it may wait for some.
     pub wait: Option<Wait>,
 }
 
-/// What a job answers.
+/// The answer of a job.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Done {
-    /// What one network answered.
+    /// The answer of one network.
     Outcome(Outcome),
-    /// `network.create`; with `if_absent`, whether it was made.
+    /// `network.create`; with `if_absent`, whether the network was created.
     Network(Box<NetworkView>, Option<bool>),
     /// `ip.acquire`.
     Acquired {
-        /// By place in the request.
+        /// The grants, by place in the request.
         grants: Vec<(usize, Grant)>,
-        /// Let go by `exact`; none where it was not asked.
+        /// What `exact` released; none if it was not asked for.
         released: Option<Vec<(Name, Address)>>,
     },
     /// `owner.release`, `scope.release`.
     Released {
-        /// What was let go.
+        /// What was released.
         released: Vec<(Name, Address)>,
-        /// More is held.
+        /// Whether more is held.
         more: bool,
     },
     /// `deployment.plan`, `deployment.apply`.
     Deployed(Box<DeployedAll>),
-    /// `deployment.commit`, `deployment.revert`: what was let go.
+    /// `deployment.commit`, `deployment.revert`: what was released.
     Settled(Vec<(Name, Address)>),
-    /// `deployment.get`: the record, what is held, obsolete ones too, and why a commit would be refused.
+    /// `deployment.get`: the record, what is held, including obsolete holdings, and why a commit would be refused.
     Deployment(Deployment, Vec<View>, Option<String>),
     /// `deployment.list`.
     Deployments {
@@ -436,9 +436,9 @@ pub enum Done {
         count: u64,
         /// Where the next page begins.
         next: Option<ListPlace>,
-        /// By which names it goes, should the page be cut.
+        /// The names by which it is sorted, in case the page is cut.
         order: ListOrder,
-        /// Who watches from there misses nothing that is not shown.
+        /// A client that watches from this cursor misses nothing that the page does not show.
         cursor: Cursor,
     },
     /// `ip.find`, `ip.get`.
@@ -449,7 +449,7 @@ pub enum Done {
         networks: Vec<(NetworkView, Option<UsageReport>)>,
         /// Where the next page begins.
         next: Option<ListPlace>,
-        /// By which names it goes, should the page be cut.
+        /// The names by which it is sorted, in case the page is cut.
         order: ListOrder,
     },
     /// `realm.list`.
@@ -458,7 +458,7 @@ pub enum Done {
     Scopes {
         /// The page, by name.
         page: Vec<ScopeUsage>,
-        /// There are more behind the last one.
+        /// Whether there are more after the last one.
         more: bool,
     },
     /// `cluster.conflicts`.
@@ -469,7 +469,7 @@ pub enum Done {
     Watching {
         /// Which events are wanted.
         filter: events::Filter,
-        /// Behind which cursor.
+        /// The cursor after which they begin.
         cursor: Cursor,
     },
     /// Events of a subscription.
@@ -478,7 +478,7 @@ pub enum Done {
     Past(Past),
     /// `events.history` with `at`.
     HeldAt(HeldPage),
-    /// What a node answers.
+    /// The answer of a node.
     Node(NodeStanding),
 }
 
@@ -491,6 +491,6 @@ pub struct Located {
     pub id: NetworkId,
     /// Its shard.
     pub shard: ShardId,
-    /// How often that was taken over.
+    /// How often the shard was taken over.
     pub epoch: u64,
 }

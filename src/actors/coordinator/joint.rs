@@ -1,5 +1,5 @@
-//! What changes several networks at once: hold, decide, one joint unit, go on. `waiting` has `ip.acquire`, `moves` has
-//! `subnet.move`, `deploy` deployments.
+//! Changes several networks at once: hold them, let each decide, commit one joint unit, let them go on. Used by `waiting` for
+//! `ip.acquire`, by `moves` for `subnet.move`, and by `deploy` for deployments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::actors::network::{DecideHeld, Finish, Hold, HoldId, HoldRefused, Wait
 use crate::actors::routes::Route;
 use crate::actors::service::Shared;
 use crate::actors::waits::Arrival;
-use crate::actors::{Applied, Fault, Reply, only_answer};
+use crate::actors::{Applied, Fault, Reply, only_answer, sending};
 use crate::core::command::{Acquire, Command, MacWish};
 use crate::core::forms;
 use crate::core::outcome::Outcome;
@@ -25,18 +25,18 @@ use crate::core::state::Key;
 use crate::core::types::{Name, NetworkId, Slot};
 use crate::store::TransactionId;
 
-/// Networks that decide nothing else until this is finished or dropped.
+/// Networks that decide nothing else until the holds are finished or dropped.
 pub(super) struct Holds {
     hold: HoldId,
     held: Vec<Arc<Route>>,
 }
 
-/// One of several networks was not to be had.
+/// One of several networks could not be held.
 pub(super) struct NotHeld {
     pub(super) fault: Box<Fault>,
-    /// Which of them.
+    /// Its index.
     pub(super) at: usize,
-    /// Those before it are held still.
+    /// The networks before it are still held.
     pub(super) holds: Holds,
 }
 
@@ -46,9 +46,9 @@ impl Holds {
         Self::in_turn(shared, routes, &[], None).await.map_err(|not_held| not_held.fault)
     }
 
-    /// Holds networks, which must be in order of their ids, for a request whose turn it is: it waits since `turn`. They begin again
-    /// where it is the turn of somebody else who waits, or a network is loaded, for as long as anybody waits for one that is. One
-    /// that has a place in `names` is refused where it is called otherwise by now.
+    /// Holds networks, which must be in order of their ids, for a request whose turn it is: it has waited since `turn`. Begins
+    /// again if another waiter has its turn, or a network is being loaded, for as long as a request waits for one that is. A
+    /// network that has an entry in `names` is refused if it was renamed by now.
     pub(super) async fn in_turn(
         shared: &Shared,
         routes: &[Arc<Route>],
@@ -68,7 +68,7 @@ impl Holds {
                 }
                 HoldRefused::Behind { over, .. } => {
                     drop(holds);
-                    // Ended, or its network is no more: either way it is looked at anew.
+                    // Either it ended or its network is gone: in both cases the network is looked up again.
                     drop(over.await);
                 }
             }
@@ -100,20 +100,21 @@ impl Holds {
     ) -> Result<(), HoldRefused> {
         let (granted, answer) = oneshot::channel();
         let beside = !self.held.is_empty();
-        super::post(shared, route, Hold { hold: self.hold, named, turn, beside, granted })
+        sending::post(shared, route, Hold { hold: self.hold, named, turn, beside, granted })
             .map_err(HoldRefused::Fault)?;
-        // From here on it is ours to end, also if it is granted after we gave up.
+        // From here on this job has to end the hold, even if it is granted after the job gave up.
         self.held.push(Arc::clone(route));
         answer.await.map_err(|_| HoldRefused::Fault(lost_before()))?
     }
 
-    /// With those that were not come to. They are told as well what becomes of who waits: it may have the turn there.
+    /// Adds the networks that were not reached. They too are told what happens to a waiting request: it may have its turn
+    /// there.
     pub(super) fn and_the_others(mut self, routes: Vec<Arc<Route>>) -> Self {
         self.held = routes;
         self
     }
 
-    /// What is held, in order.
+    /// The networks that are held, in order.
     pub(super) fn routes(&self) -> &[Arc<Route>] {
         &self.held
     }
@@ -139,13 +140,13 @@ impl Holds {
     )]
     fn finish(&mut self, apply: bool, waiting: impl Fn(usize) -> Waiting) {
         for (at, route) in self.held.drain(..).enumerate() {
-            // A closed mailbox is an actor that died with its hold; a new one loads what is durable. One that is full takes
-            // it all the same: without it the network would be held for ever.
+            // A closed mailbox belongs to an actor that died with its hold; its successor loads what is durable. A full
+            // mailbox takes this message all the same: without it the network would be held forever.
             route.addr.do_send(Finish { hold: self.hold, apply, waiting: waiting(at) });
         }
     }
 
-    /// Ends them without effect, and puts what was decided under them into the queues of their networks.
+    /// Ends the holds without effect, and puts what was decided under them into the queues of their networks.
     pub(super) fn list(mut self, waiting: impl Fn(usize) -> Waiting) {
         self.finish(false, waiting);
     }
@@ -157,24 +158,24 @@ impl Drop for Holds {
     }
 }
 
-/// A network, and what is asked of it.
+/// A network, and the request to it.
 type AskOf = (Arc<Route>, Acquire);
 
-/// The first item that asks for a network by its name, where one does; none: it is named, and only emptied.
+/// The index of the first item that asks for a network by its name; none: the network is named, and only emptied.
 pub(super) type ByName = BTreeMap<NetworkId, Option<usize>>;
 
 /// An acquire, by network.
 pub(super) struct ByNetwork {
     pub(super) asks: Vec<AskOf>,
-    /// Which network each part of the request is for.
+    /// The network of each part of the request.
     pub(super) meant: Vec<NetworkId>,
-    /// Those that are asked for by their names.
+    /// The networks that are asked for by their names.
     pub(super) by_name: ByName,
-    /// What is to be answered because a network does not exist.
+    /// The answer if a network does not exist.
     pub(super) missing: Option<Box<Fault>>,
 }
 
-/// Networks, and which memory of each is looked at.
+/// Networks, and the incarnation of the memory of each that was seen.
 pub(super) type SeenMemories = Vec<(Arc<Route>, u64)>;
 
 pub(super) fn seen_of(routes: &[Arc<Route>]) -> SeenMemories {
@@ -188,9 +189,10 @@ pub(super) fn lost_before() -> Box<Fault> {
 
 /// Hands all parts to the committer as one unit, lets the networks go on, and waits until it is durable.
 ///
-/// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next comes behind it.
-/// With `waited`, it is of a request that waited and does not any more. The directory is told of networks that end with it, so
-/// that whoever reads the answer may ask for the space that was freed, as where a network ends by itself (`network::end`).
+/// The unit is in the committer's mailbox before any of the networks goes on, so whatever they decide next is committed after
+/// it. With `waited`, the unit belongs to a request that waited and no longer does. The directory is told of networks that end
+/// with it, so that a client that reads the answer may ask for the space that became free, as when a network ends by itself
+/// (`network::end`).
 pub(super) async fn commit(
     shared: &Shared,
     mut holds: Holds,
@@ -198,7 +200,7 @@ pub(super) async fn commit(
     waited: Option<Arrival>,
 ) -> Result<(), Box<Fault>> {
     if parts.is_empty() {
-        // Nothing is written and nothing was asked: a deployment without networks, once more.
+        // Nothing is written and nothing was asked: a deployment without networks, repeated.
         return Ok(());
     }
     let (outlet, answers) = crate::actors::outlet();
@@ -212,8 +214,8 @@ pub(super) async fn commit(
     Ok(())
 }
 
-/// What a network refuses as a whole is told by the first item that is asked of it. Of one that is only emptied, as `exact` has
-/// it, no item is: the refusal names the network by itself.
+/// Attributes what a network refuses as a whole to the first item that asks something of it. If the network is only emptied,
+/// because of `exact`, there is no such item: the refusal names the network itself.
 pub(super) fn of_first_item(ask: &Acquire, refusal: Refusal) -> Refusal {
     of_item(first_item(ask), refusal)
 }
@@ -229,15 +231,15 @@ pub(super) fn of_item(index: Option<usize>, refusal: Refusal) -> Refusal {
     }
 }
 
-/// Is the network no more once this is durable?
+/// Is the network gone once this is durable?
 fn ends_network(part: &UnitPart) -> bool {
     let steps = part.acts.iter().flat_map(|act| &act.steps);
     steps.into_iter().any(|step| step.key == Key::Config && step.state.is_none())
 }
 
 impl Coordinator {
-    /// What a network decided under a hold, or dry, becomes the answer: a refusal counts there. Networks that were refused
-    /// something as well, which is told to nobody, do not count it.
+    /// Counts the refusal of a network that becomes the answer, whether decided under a hold or dry. Other networks whose
+    /// refusals no client sees do not count them.
     pub(super) fn note_answer(&self, decided_by: &Route, fault: &Fault) {
         if !self.dry_run {
             decided_by.published.refusals.note_answer(fault);
@@ -257,8 +259,8 @@ impl Coordinator {
         Err(Refusal::invalid(field, problem).into())
     }
 
-    /// A refusal that was decided under holds, which have ended, leaves when all that it saw is durable, as every other
-    /// does: behind an answer of each of its networks, on the same memory.
+    /// Returns a refusal that was decided under holds, which have ended, once everything that it saw is durable, like every
+    /// other refusal: after an answer of each of its networks, from the same memory.
     pub(super) async fn seen_durably(&self, seen: SeenMemories, refusal: Box<Fault>) -> Box<Fault> {
         if !matches!(*refusal, Fault::Refused(_)) {
             return refusal;
@@ -266,8 +268,8 @@ impl Coordinator {
         self.durable(seen).await.err().unwrap_or(refusal)
     }
 
-    /// Waits until all is durable that was seen under holds, which have ended: what was only looked at and changes
-    /// nothing, a plan or a dry run, may be told then.
+    /// Waits until everything is durable that was seen under holds, which have ended. A plan or a dry run, which changes
+    /// nothing, may then be answered.
     pub(super) async fn durable(&self, seen: SeenMemories) -> Result<(), Box<Fault>> {
         for (route, incarnation) in seen {
             match self.ask_item(&route, self.item(Command::Show, false)).await {
@@ -276,7 +278,7 @@ impl Coordinator {
                     let problem = "a network was loaded again before anything was changed".to_owned();
                     return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
                 }
-                // It was deleted: that is durable, too.
+                // It was deleted, which is durable too.
                 Err(fault) if matches!(*fault, Fault::Refused(_)) => {}
                 Err(fault) => return Err(fault),
             }
@@ -284,8 +286,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// What is asked of each network, however it was named: by name here, by id there; and which network each part is for.
-    /// Of a network that does not exist that is told last: what is wrong elsewhere may come before it.
+    /// Groups what is asked by network, under whatever names or ids the request uses, and finds the network of each part. That
+    /// a network does not exist is reported last: what is wrong elsewhere may come before it.
     pub(super) fn by_network(&self, parts: Vec<AcquirePart>, slot_prefix: &str) -> Result<ByNetwork, Box<Fault>> {
         let mut found: Vec<(Arc<Route>, AcquirePart)> = Vec::with_capacity(parts.len());
         let (mut meant, mut by_name) = (Vec::with_capacity(parts.len()), ByName::new());
@@ -318,8 +320,9 @@ impl Coordinator {
         Ok(ByNetwork { asks, meant, by_name, missing })
     }
 
-    /// A network that was found is not there any more, or is called otherwise by now: told by the first item that asks for it, or,
-    /// where that goes by its id, by the first one to which it is not there, as whoever asks once more is told.
+    /// The answer if a network that was found is gone or was renamed by now. It is attributed to the first item that asks for
+    /// the network, or, if that item uses its id, to the first item that finds it missing: the same as a repeated request
+    /// would be told.
     pub(super) async fn not_there(
         &self,
         (route, first): (&Arc<Route>, Option<usize>),
@@ -337,13 +340,13 @@ impl Coordinator {
         self.ask_item(route, self.item(Command::Show, false)).await.is_err_and(|fault| is_gone(&fault))
     }
 
-    /// What is answered where a network does not exist: that, or what another one refuses that comes before it.
+    /// The answer if a network does not exist: that, or the refusal of another network that comes before it.
     pub(super) async fn before_missing(&self, missing: Box<Fault>, asks: Vec<AskOf>) -> Box<Fault> {
         let (mut first, mut decided_by) = (missing, None);
         for (route, ask) in asks {
             let item = self.item(Command::Acquire(Box::new(ask)), true);
             if let Err(fault) = self.ask_item(&route, item).await
-                // What is no better reason leaves the network that is missing the answer.
+                // Unless a refusal ranks before it, the missing network is the answer.
                 && rank(&fault).0 < rank(&first).0
             {
                 (first, decided_by) = (fault, Some(route));
@@ -357,7 +360,7 @@ impl Coordinator {
 }
 
 impl AcquirePart {
-    /// Takes in what was asked of the same network under another name. Positions count over both.
+    /// Merges what was asked of the same network under another name. Positions count over both.
     fn join(&mut self, other: AcquirePart, slot_prefix: &str) -> Result<(), Refusal> {
         let items = &mut self.ask.items;
         items.extend(other.ask.items);
@@ -373,8 +376,8 @@ impl AcquirePart {
     }
 }
 
-/// Refuses one MAC for addresses of several networks of a realm, as a network refuses it for several of its own: it would find
-/// there what this very request is about to do here.
+/// Refuses one MAC for addresses of several networks of a realm, as a network refuses it for several of its own: each would
+/// find in the other what this very request is about to do there.
 fn mac_once_in_a_realm(asks: &[AskOf]) -> Result<(), Refusal> {
     let mut realms = BTreeSet::new();
     for (route, ask) in asks {
@@ -388,8 +391,8 @@ fn mac_once_in_a_realm(asks: &[AskOf]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Which of several refusals of items is answered: by the protocol's order, then by place in the request. What is no
-/// refusal comes before all of them.
+/// Ranks refusals of items: by the protocol's order, then by place in the request. Any fault that is not a refusal comes
+/// before all of them.
 pub(super) fn rank(fault: &Fault) -> (u8, usize) {
     match fault {
         Fault::Refused(refusal) => {
@@ -412,7 +415,7 @@ pub(super) fn acquired(outcomes: Vec<(Option<Name>, Outcome)>, exact: bool) -> D
     let mut let_go = Vec::new();
     for (name, outcome) in outcomes {
         if let Outcome::Acquired { grants, released } = outcome {
-            // A closed network grants nothing, so whoever granted has a name.
+            // A closed network grants nothing, so every network that granted has a name.
             let_go.extend(released.into_iter().filter_map(|address| Some((name.clone()?, address))));
             all.extend(grants);
         }

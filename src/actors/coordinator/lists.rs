@@ -1,7 +1,7 @@
-//! What looks at many networks: each by itself, in bounded slices, so that none waits for another.
+//! Lists that look at many networks: each network by itself, in bounded slices, so that none waits for another.
 //!
-//! Lists go by network name, then address; what existed throughout is listed exactly once. Which network comes next, `walk`
-//! says.
+//! Lists are sorted by network name, then by address; whatever existed throughout is listed exactly once. `walk` decides which
+//! network comes next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::actors::directory::CatalogQuestion;
 use crate::actors::events::Cursor;
 use crate::actors::network::ListOn;
 use crate::actors::routes::Route;
+use crate::actors::sending;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::ListRow;
 use crate::core::command::{Command, Filter, ListSlice};
@@ -25,7 +26,7 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Name, NetworkId, Place, Scope, labels_pass};
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
-/// How long after it was given up a list of a network begins once more. After the last of them it is refused.
+/// After how long a list of a network begins again once it was given up. After the last of these it is refused.
 const LIST_BEGINS_AGAIN_AFTER_MS: [u64; 4] = [5, 50, 250, 1_000];
 
 impl Coordinator {
@@ -39,7 +40,7 @@ impl Coordinator {
         (limit, count_only): (usize, bool),
     ) -> Outcomes {
         let only = only.map(|text| self.route(text)).transpose()?;
-        // Whatever is shown is shown as it is then, or later.
+        // Whatever is shown is shown as it is at this moment, or later.
         let begin = self.shared.feed.end();
         let empty = || ListPage { limit, count_only, ..ListPage::default() };
         let Some(route) = only else {
@@ -48,12 +49,12 @@ impl Coordinator {
         let mut page = empty();
         if realm.as_ref().is_none_or(|realm| *realm == route.realm) {
             if after.as_ref().is_some_and(|after| after.id != route.id) {
-                let problem = "is of a list of another network, or of one that had this name before: begin anew";
+                let problem = "belongs to the list of another network, or of one that had this name before; begin again without it";
                 return Err(Refusal::invalid("after", problem).into());
             }
             self.list_in_one(&route, &filter, after.and_then(|after| after.address), &mut page).await?;
         } else {
-            // In another realm nothing is listed, but a subnet or pool that is not there is still said to be missing.
+            // Another realm has nothing to list, but a subnet or pool that does not exist is still reported as missing.
             let mut unseen = ListPage::default();
             self.list_in_one(&route, &filter, None, &mut unseen).await?;
             page.at = unseen.at;
@@ -100,7 +101,7 @@ impl Coordinator {
         Ok(page)
     }
 
-    /// Adds what one of many networks holds to the page.
+    /// Adds to the page what one of many networks holds.
     async fn list_among(
         &self,
         route: &Arc<Route>,
@@ -109,13 +110,13 @@ impl Coordinator {
         page: &mut ListPage,
     ) -> Result<(), Box<Fault>> {
         match self.list_in(route, filter, after, page).await {
-            // A subnet or pool that only some networks have; or deleted while we walked.
+            // A subnet or pool that only some networks have; or the network was deleted during the walk.
             Err(fault) if is_gone(&fault) => Ok(()),
             listed => listed.inspect_err(|fault| self.note_answer(route, fault)),
         }
     }
 
-    /// Adds what the one network holds that was asked for. What it refuses is the answer.
+    /// Adds what the only network that was asked for holds. If the network refuses, that is the answer.
     async fn list_in_one(
         &self,
         route: &Arc<Route>,
@@ -126,7 +127,7 @@ impl Coordinator {
         self.list_in(route, filter, after, page).await.inspect_err(|fault| self.note_answer(route, fault))
     }
 
-    /// What is refused counts nowhere yet: it may be passed over, and told to nobody.
+    /// Does not count refusals yet: they may be ignored, and no client sees them.
     async fn list_in(
         &self,
         route: &Arc<Route>,
@@ -154,14 +155,14 @@ impl Coordinator {
             Err(fault) => return fault,
         };
         let problem = format!(
-            "network `{name}` changed too much while it was listed, {} times over: its configuration, or what it holds \
-             more than {LIST_CHANGES_KEPT_MAX} times; ask again, or for a part of it",
+            "network `{name}` changed too much while it was listed, {} times over: its configuration, or more than \
+             {LIST_CHANGES_KEPT_MAX} of its reservations; ask again, or for a part of it",
             1 + LIST_BEGINS_AGAIN_AFTER_MS.len()
         );
         Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 })
     }
 
-    /// As the network was at the first slice, however much changes meanwhile. False: that is not known any more.
+    /// Lists the network as it was at the first slice, however much changes meanwhile. False: that is no longer known.
     async fn list_whole(
         &self,
         route: &Arc<Route>,
@@ -172,7 +173,7 @@ impl Coordinator {
         let ask = ListSlice { filter: filter.clone(), after, limit: page.room(), count_only: page.count_only };
         let first = self.ask_item(route, self.item(Command::List(Box::new(ask)), true)).await?;
         let Outcome::Listed { slice, at, rest } = first else { return Ok(true) };
-        // What changes from here on is told to who watches.
+        // What changes from here on is reported to watchers.
         page.at = page.at.or(at.map(|at| *at));
         let mut next = page.take(slice);
         while let Some(after) = next
@@ -181,7 +182,7 @@ impl Coordinator {
             let rest = rest.as_ref().ok_or_else(lost)?;
             let (told, listed) = oneshot::channel();
             let ask = ListOn { rest: Arc::clone(rest), after, limit: page.room(), told };
-            super::post(&self.shared, route, ask)?;
+            sending::post(&self.shared, route, ask)?;
             let Ok(listed) = listed.await else { return Ok(false) };
             next = page.take(listed?);
         }
@@ -203,8 +204,8 @@ impl Coordinator {
         Ok(Done::Found(found_once(found)))
     }
 
-    /// A command for the one network in which this scope holds an address. Networks of different realms may hold the same:
-    /// which of them is meant is not guessed.
+    /// Sends a command to the one network in which this scope holds an address. Networks of different realms may hold the same
+    /// address: then it is not guessed which is meant.
     pub(super) async fn located(&self, address: Address, scope: &Scope, command: Command) -> Outcomes {
         let mut found: Option<(Arc<Route>, Name)> = None;
         for listing in self.listings(CatalogQuestion::Holding(None, address)).await? {
@@ -231,7 +232,7 @@ impl Coordinator {
         }
         let mut refusal = Refusal::not_found(Missing::Reservation, address);
         if let Refusal::NotFound { hint, .. } = &mut refusal {
-            *hint = Some(format!("nothing is held there in scope `{scope}`; name the network to see who holds it"));
+            *hint = Some(format!("scope `{scope}` holds nothing there; name the network to see who holds it"));
         }
         Err(refusal.into())
     }
@@ -305,11 +306,11 @@ impl Coordinator {
     }
 }
 
-/// A network of a list, and its usage where that was asked for.
+/// A network of a list, with its usage if that was asked for.
 type ShownNetwork = (NetworkView, Option<UsageReport>);
 
-/// A list of networks comes to one that refuses. Before one that is stopped the page ends, and of one that the page begins with it is
-/// told where the list goes on behind it: who wants all that can be had need not do without the others.
+/// Ends a list of networks at one that refuses. The page ends before a stopped network; if the page begins with it, the
+/// refusal says where the list continues after it: a client that wants everything available need not do without the others.
 fn end_before(mut fault: Box<Fault>, networks: Vec<ShownNetwork>, order: ListOrder, behind: ListPlace) -> Outcomes {
     if let Fault::Stopped { next, .. } = &mut *fault {
         if let Some((last, _)) = networks.last() {
@@ -327,13 +328,13 @@ struct ListPage {
     count: u64,
     limit: usize,
     count_only: bool,
-    /// Where the first slice stands in the history of its network.
+    /// The place of the first slice in the history of its network.
     at: Option<Place>,
     order: ListOrder,
 }
 
 impl ListPage {
-    /// One more than the page shows was found: only so it is known not to be the last.
+    /// Was one more found than the page shows? It only shows that this is not the last page.
     fn is_full(&self) -> bool {
         !self.count_only && self.views.len() > self.limit
     }
@@ -343,14 +344,14 @@ impl ListPage {
         if self.count_only { LIST_SLICE_RECORDS_MAX } else { self.limit + 1 - self.views.len() }
     }
 
-    /// Adds a slice, and answers where the next one begins.
+    /// Adds a slice, and returns where the next one begins.
     fn take(&mut self, slice: Slice) -> Option<Address> {
         self.views.extend(slice.views);
         self.count += slice.count;
         slice.next
     }
 
-    /// Where this of a network is listed, of which the last views are if there are any.
+    /// Notes where this range of a network is listed, if the last views are of it.
     fn goes_by(&mut self, network: NetworkId, range: Option<Range>, row: &ListRow) {
         let Some(last) = self.views.last().filter(|last| last.network.id == network) else { return };
         if network != row.listing.id || last.network.name != row.name {
@@ -359,7 +360,7 @@ impl ListPage {
         }
     }
 
-    /// Takes away the one too many, and says where the next page begins: behind the last one shown.
+    /// Removes the one too many, and notes where the next page begins: after the last one shown.
     fn done(mut self, cursor: Cursor) -> Done {
         let is_full = self.is_full();
         self.views.truncate(self.limit);
@@ -369,8 +370,8 @@ impl ListPage {
     }
 }
 
-/// Without those that do not have the address where another network of the realm does: one that a subnet moves to is listed
-/// before it has it, so that its space is guarded.
+/// Removes networks that do not have the address if another network of the realm has it: the target of a moving subnet is
+/// listed before it has the subnet, so that its space is guarded.
 fn found_once(mut found: Vec<Lookup>) -> Vec<Lookup> {
     let has = |lookup: &Lookup| lookup.state != AddressState::Unknown;
     let realms: Vec<Name> =

@@ -1,25 +1,28 @@
-//! The lock of an act on names or space, and its intent, until all that it may have changed is listed as it is durable.
+//! The lock of an act on names or space, and its intent, until the catalog lists what is durable of all that the act may have
+//! changed.
 //!
 //! ```text
 //! lock ─▶ intend ─▶ begins ─▶ the commit ──done──▶ settle, as it is or as the store has it
 //!            │                    ├──certainly not──▶ came_to_nothing
-//!            │                    └──nobody knows──▶ settle_as_stored
+//!            │                    └──in doubt──▶ settle_as_stored
 //!            └──refused before──▶ dropped
 //! ```
 //!
-//! **What was begun is never abandoned unless it certainly came to nothing** (R-16). What a network durably has and the catalog
-//! does not know of is guarded by nobody: another network gets it, and the next start finds two that have one address. So
-//! from [`LockedAct::begins`] on the lock and the intent end behind what the network has now; where the network does not say so,
-//! what the store has is read, for as long as that takes. Also where whoever acts crashes. The store is read when nothing of that
-//! network is under way, which may never be where many ask it: so the network is asked beside that, again and again.
+//! **What was begun is never abandoned unless it certainly came to nothing** (R-16). If a network durably has space that the
+//! catalog does not know of, nothing guards that space: another network gets it, and the next start finds two networks with
+//! one address. So from [`LockedAct::begins`] on, the lock and the intent end only after the catalog knows what the network
+//! has now. If the network does not say, the coordinator reads it from the store, for as long as that takes, even if the
+//! acting task crashes. The store is read when nothing of that network is under way, which may never happen if many clients
+//! use it: so meanwhile the network is asked too, again and again.
 //!
-//! Who writes an address down in a dynamic network (`bind`, `healing`) begins nothing: it is in
-//! [`Recorded`](crate::actors::recorded::Recorded) from where it is decided, and leaves that only when it is certainly not durable.
+//! Acts that record an address in a dynamic network (`bind`, `healing`) begin nothing: the address is in
+//! [`Recorded`](crate::actors::recorded::Recorded) from the decision on, and leaves it only when it is certainly not durable.
 //!
-//! Of an act over two networks each is listed by itself, first the one that the intent is for: until then the other guards
-//! what it had.
+//! If an act concerns two networks, each is listed by itself, first the one that the intent is for: until then the other
+//! guards what it had.
 //!
-//! Review notes: does everything that is sent to be committed begin before? Is what is not in doubt said to have come to nothing?
+//! Review notes: does everything that is sent to be committed call `begins` before? Is what is not in doubt said to have come
+//! to nothing?
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,38 +42,38 @@ use crate::core::catalog::{Intent, IntentId};
 use crate::core::outcome::NetworkView;
 use crate::core::types::{Generation, NetworkId};
 
-/// How often a network is asked that did not say what it has.
+/// How often a network that did not say what it has is asked again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// The lock and the intent of one act. Dropped, both end, behind what was begun.
+/// The lock and the intent of one act. When it is dropped, both end, after what was begun.
 pub(super) struct LockedAct {
     shared: Arc<Shared>,
     rest: Unsettled,
 }
 
-/// What is not settled of an act.
+/// What is not yet settled of an act.
 #[derive(Default)]
 struct Unsettled {
     networks: Vec<NetworkId>,
-    /// With the network that it is for.
+    /// With the network that the intent is for.
     intent: Option<(IntentId, NetworkId)>,
     /// In the order in which they are to be settled.
     begun: Vec<Begun>,
 }
 
-/// A network that may have been changed, and is not listed so yet.
+/// A network that may have been changed, and whose change is not listed yet.
 struct Begun {
     lane: Arc<Lane>,
-    /// Is it made by this act?
+    /// Was it created by this act?
     created: bool,
 }
 
-/// Does nobody know what became of it?
+/// Is the outcome unknown?
 pub(super) fn is_in_doubt(fault: &Fault) -> bool {
     matches!(fault, Fault::Unavailable { applied: Applied::Unknown, .. })
 }
 
-/// Is it known that nothing came of it? Of what crashed that is not.
+/// Is it known that nothing was done? After a crash it is not.
 pub(super) fn is_certainly_not_done(fault: &Fault) -> bool {
     !is_in_doubt(fault) && !matches!(fault, Fault::Internal { .. })
 }
@@ -80,24 +83,24 @@ impl LockedAct {
     pub(super) async fn intend(&mut self, check: CatalogCheck, intent: Intent) -> Result<(), Box<Fault>> {
         let (decided, answer) = oneshot::channel();
         let network = intent.network;
-        // What cannot be sent is dropped, which ends the wait.
+        // A message that cannot be sent is dropped, which ends the wait.
         let _ = self.shared.directory().try_send(Intend { check, intent, decided });
         let intent = answer.await.map_err(|_| no_directory(&self.shared))??;
         self.rest.intent = Some((intent, network));
         Ok(())
     }
 
-    /// From here on the network may be changed: it is settled behind what becomes of that, and in this order.
+    /// Notes that the network may be changed from here on: it is settled after the outcome of that, and in this order.
     pub(super) fn begins(&mut self, lane: &Arc<Lane>, created: bool) {
         self.rest.begun.push(Begun { lane: Arc::clone(lane), created });
     }
 
-    /// What was begun was certainly not done.
+    /// Notes that what was begun was certainly not done.
     pub(super) fn came_to_nothing(&mut self) {
         self.rest.begun.clear();
     }
 
-    /// A network is no more, durably: there is nothing that it could be listed as.
+    /// Notes that a network is durably gone: there is nothing left to list.
     pub(super) fn gone(&mut self, id: NetworkId) {
         self.rest.begun.retain(|begun| begun.lane.id != id);
         self.shared.gone(Gone { id });
@@ -108,7 +111,8 @@ impl LockedAct {
         self.rest.settle(&self.shared, standing, created).await;
     }
 
-    /// Lists what was begun and is not settled yet as it is durable, by the store or by what the network says. Tells what that is.
+    /// Lists what was begun and is not yet settled as it is durable, by the store or by what the network says. Returns what
+    /// that is.
     pub(super) async fn settle_as_stored(&mut self) -> Vec<DurableNetwork> {
         self.rest.settle_as_stored(&self.shared).await
     }
@@ -121,7 +125,7 @@ impl Unsettled {
         self.begun.retain(|begun| begun.lane.id != id);
         let intent = self.intent.take_if(|(_, network)| *network == id).map(|(intent, _)| intent);
         if shared.directory().try_send(SettleAct { intent, standing, created, done }).is_ok() {
-            // An error is a directory that died, which ends the process.
+            // An error means that the directory died, which ends the process.
             let _ = settled.await;
         }
     }
@@ -153,7 +157,7 @@ impl Unsettled {
         stored
     }
 
-    /// Both end, but for what is begun still: that is so only where the catalog is no more.
+    /// Ends both, unless something is still begun: that happens only if the catalog is gone.
     fn end(self, shared: &Shared) {
         let abandon = self.intent.filter(|_| self.begun.is_empty()).map(|(intent, _)| intent);
         if shared.directory().try_send(Unlock { networks: self.networks, abandon }).is_err() {
@@ -162,11 +166,11 @@ impl Unsettled {
     }
 }
 
-/// A network as it is durable; none: it is no more.
+/// A network as it is durable; none: it is gone.
 type Standing = Option<DurableNetwork>;
 
-/// What the store has of a network, once everything of it is definite, and above which generation it would begin. However long
-/// that takes: the committer tries again.
+/// What the store has of a network, once everything of it is definite, and the generation above which it would begin. However
+/// long that takes: the committer tries again.
 async fn as_stored(shared: &Shared, lane: &Arc<Lane>) -> Option<(Standing, Option<Generation>)> {
     let (to, loaded) = oneshot::channel();
     shared.reload(Reload { lane: Arc::clone(lane), to });
@@ -175,7 +179,7 @@ async fn as_stored(shared: &Shared, lane: &Arc<Lane>) -> Option<(Standing, Optio
     Some((standing, Some(floor)))
 }
 
-/// What a network says that it has, once it does. Not one that is made by this act: nobody can ask it yet.
+/// What a network says that it has, as soon as it does. Not for a network created by this act: nobody can ask it yet.
 async fn as_said(shared: &Arc<Shared>, id: NetworkId) -> Standing {
     let asker = Coordinator::of_itself(shared);
     loop {
@@ -195,7 +199,7 @@ impl Drop for LockedAct {
         if rest.begun.is_empty() {
             return rest.end(&self.shared);
         }
-        // Whoever acts crashed.
+        // The acting task crashed.
         let shared = Arc::clone(&self.shared);
         let reactor = shared.reactors()[0].clone();
         reactor.spawn(async move {
@@ -206,7 +210,7 @@ impl Drop for LockedAct {
 }
 
 impl Coordinator {
-    /// Who asks what an act must know when whoever acts may be gone.
+    /// A coordinator that asks what an act must know when the acting task may be gone.
     pub(super) fn of_itself(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),

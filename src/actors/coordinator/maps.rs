@@ -1,6 +1,6 @@
-//! `network.map` in cells: slice by slice, so that a network that holds much is kept from nobody meanwhile.
+//! `network.map` in cells: computed slice by slice, so that a network with many holdings stays available to others meanwhile.
 //!
-//! The cells are of one configuration. What is granted or let go between two slices is counted where a later slice finds it.
+//! All cells are of one configuration. What is granted or released between two slices is counted if a later slice finds it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::core::outcome::{Drawing, Outcome, PoolMap};
 use crate::core::refusal::Refusal;
 use crate::limits::{ANSWER_BYTES_MAX, MAP_CELLS_MAX};
 
-/// So often a map begins again, as the network was configured meanwhile, before it is refused.
+/// How often a map begins again, because the network was reconfigured meanwhile, before it is refused.
 const BEGUN_AGAIN_MAX: usize = 4;
 
 impl Coordinator {
@@ -29,11 +29,11 @@ impl Coordinator {
                 return Ok(Done::Outcome(map));
             }
         }
-        let problem = format!("network `{network}` was configured anew each time while it was drawn; ask again");
+        let problem = format!("network `{network}` was reconfigured each time while its map was drawn; ask again");
         Err(Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
     }
 
-    /// None: its configuration changed meanwhile.
+    /// Draws the map to its end. None: the configuration changed meanwhile.
     async fn map_to_its_end(
         &self,
         route: &Arc<Route>,
@@ -42,7 +42,7 @@ impl Coordinator {
     ) -> Result<Option<Outcome>, Box<Fault>> {
         let (format, mut from) = (MapFormat::Cells { prefix_length }, None);
         let (mut pools, mut first): (Vec<PoolMap>, _) = (Vec::new(), None);
-        // Of all pools but the last one.
+        // Bytes of all pools but the last one.
         let mut bytes_before = 0;
         loop {
             let slice = self.ask(route, Command::Map { part: Box::new(part.clone()), format, from }).await?;
@@ -70,16 +70,17 @@ impl Coordinator {
     }
 }
 
-/// Judges the pool that was drawn last, behind what those before it take in an answer.
+/// Judges the pool that was drawn last, after those before it take `bytes_before` in an answer.
 fn within_bounds(pools: &[PoolMap], bytes_before: usize, prefix_length: u8) -> Result<(), Refusal> {
     let Some(PoolMap { range, drawing, .. }) = pools.last() else { return Ok(()) };
     let Drawing::Cells { cells, .. } = drawing else { return Ok(()) };
     if cells.len() > MAP_CELLS_MAX {
-        let problem =
-            format!("/{prefix_length} cuts pool {range} into more than {MAP_CELLS_MAX} cells; use a smaller one");
+        let problem = format!(
+            "/{prefix_length} cuts pool {range} into more than {MAP_CELLS_MAX} cells; use a shorter prefix length"
+        );
         return Err(Refusal::invalid("cell_prefix_length", problem));
     }
-    // One pool is bounded by itself.
+    // A single pool has a bound of its own.
     let bytes = bytes_before + drawing.bytes_at_least();
     if bytes > ANSWER_BYTES_MAX && pools.len() > 1 { Err(PoolMap::too_long()) } else { Ok(()) }
 }

@@ -1,26 +1,26 @@
-//! Methods that concern several networks, or the catalog: one task for each, which asks actors and answers once.
+//! Methods that concern several networks, or the catalog: one task for each request, which asks actors and answers once.
 //!
-//! **All or nothing in process.** What changes several networks at once (`ip.acquire`, `subnet.move`) holds them in order
-//! of their ids (so that two never wait for each other), lets each decide, hands *one joint unit* to the committer, and
-//! only then lets them apply and go on. Nothing is awaited between the first decision and the joint unit but the
+//! **All or nothing in process.** A task that changes several networks at once (`ip.acquire`, `subnet.move`) holds them in
+//! order of their ids (so that no two tasks wait for each other), lets each decide, hands *one joint unit* to the committer,
+//! and only then lets the networks apply and go on. Between the first decision and the joint unit it awaits nothing but the
 //! actors' answers. All parts are in one group commit, so a crash leaves all of it or none. A refusal ends all holds.
 //!
-//! **The seam.** This works where all networks concerned belong to one committer, as with a store that commits shards
-//! together. Over several nodes or shards that commit apart a protocol in two phases would take the place of
-//! `joint::commit`: *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the
-//! holds are finished. Parts carry their transaction's id already.
+//! **The seam.** This works if all networks concerned belong to one committer, as they do with a store that commits shards
+//! together. Across several nodes, or shards that commit separately, a two-phase protocol would replace `joint::commit`:
+//! *prepare* where a part is held and decided, *decide* where the joint unit is, *settle* where the holds are finished. Parts
+//! carry their transaction's id already.
 //!
-//! Acts on names and space go through the directory (see there). A task outlives the client that asked: what was begun
-//! is brought to its end. A task that panics ends its holds and locks when it is dropped (a lock behind what it began, see
-//! `locked`), and answers `internal`.
+//! Acts on names and space go through the directory (see there). A task outlives the client that asked: what was begun is
+//! completed. A task that panics ends its holds and locks when it is dropped (a lock only after what it began, see `locked`),
+//! and answers `internal`.
 //!
-//! **In time, or not at all.** A job with a deadline looks at it until it begins: when it has its lock and its holds (`begin`), and,
-//! in the queue of a network, with what it asks there first. From then on it counts for nothing: what is begun is brought to its
-//! end.
+//! **In time, or not at all.** A job with a deadline checks it until the job begins: when it has its lock and its holds
+//! (`begin`), and, in the queue of a network, with the first thing it asks there. After that the deadline no longer counts:
+//! what is begun is completed.
 //!
-//! Review notes: does a new job answer in every path (`Tell`)? Does one that decides under holds `begin` before? Are networks held
-//! in order of their ids? Is what is waited for under holds a network, and nothing else? Does one that goes through networks say
-//! so (`Job::goes_through_networks`), and lock none of them?
+//! Review notes: does a new job answer in every path (`Tell`)? Does a job that decides under holds call `begin` before? Are
+//! networks held in order of their ids? Does a job under holds wait for networks only? Does a job that goes through networks
+//! say so (`Job::goes_through_networks`), and lock none of them?
 
 mod bind;
 mod configure;
@@ -45,18 +45,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use actix::dev::ToEnvelope;
-use actix::prelude::{Actor, Handler, Message, SendError};
 use compact_str::CompactString;
 use tokio::sync::{RwLockReadGuard, oneshot};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+pub(super) use deploy::record::{ComparedRecord, compare_record};
 pub use deploy::{DeployOrder, DeployPart, DeployedAll, DeployedSlot};
 pub use job::{AcquirePart, Done, Elsewhere, Job, ListOrder, ListPlace, Located, Order};
 
 use super::directory::{AskCatalog, CatalogQuestion};
-use super::network::{NetworkActor, Work};
+use super::network::Work;
 use super::routes::Route;
+use super::sending::{deliver, send};
 use super::service::Shared;
 use super::waits::Wait;
 use super::{Answer, Applied, BeganToWait, Fault, Item, NotReadyReason, Outlet, Told, directory, mac_holder};
@@ -68,16 +68,16 @@ use crate::core::types::{Name, NetworkId};
 
 type Outcomes = Result<Done, Box<Fault>>;
 
-/// How long what goes through networks waits for subnets that move: longer than the commit of one may take.
+/// How long a job that goes through networks waits for moving subnets: longer than the commit of one may take.
 const MOVE_WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// The one answer of a job. Dropped without having been used (a panic), it answers `internal`.
+/// The one answer of a job. If it is dropped unused (a panic), it answers `internal`.
 #[derive(Debug)]
 struct Tell {
     outlet: Outlet,
     ticket: u32,
     told: bool,
-    /// It changes nothing.
+    /// The job changes nothing.
     reads: bool,
 }
 
@@ -93,10 +93,10 @@ impl Tell {
 }
 
 impl Tell {
-    /// It waits, for these networks: what was asked behind it need not wait for it.
+    /// Reports that the job waits, for these networks: what was asked after it need not wait for it.
     fn waits(&self, networks: Vec<NetworkId>) {
         let waits = BeganToWait { ticket: self.ticket, networks };
-        // A closed outlet is a client that hung up: that it has left is told elsewhere.
+        // A closed outlet is a client that hung up: that is reported elsewhere.
         let _ = self.outlet.send(Told::Waits(vec![waits]));
     }
 }
@@ -132,22 +132,22 @@ pub fn spawn(shared: &Arc<Shared>, ticket: u32, order: Order, outlet: Outlet) {
     });
 }
 
-/// Whoever waits for the end of all jobs waits for this one; but for one that waits for events itself.
+/// Makes the end of all jobs wait for this one; except for a job that itself waits for events.
 fn token(shared: &Shared, job: &Job) -> Option<TaskTrackerToken> {
     (!matches!(job, Job::Events { .. })).then(|| shared.jobs.token())
 }
 
-/// Until when a job may begin, and whether it did. It may wait long for a lock, a hold or a place in a queue, with nothing done: what
-/// is begun is brought to its end, however long that takes.
+/// Until when a job may begin, and whether it has. A job may wait long for a lock, a hold or a place in a queue, having done
+/// nothing: what is begun is completed, however long that takes.
 #[derive(Debug, Default)]
 struct Begins {
     deadline: Option<Instant>,
-    /// It changes nothing: it has begun when a network was looked at.
+    /// The job changes nothing: it has begun once it looked at a network.
     reads: bool,
     begun: AtomicBool,
 }
 
-/// One job's view of the world.
+/// One job's view of the actors.
 struct Coordinator {
     shared: Arc<Shared>,
     by: CompactString,
@@ -176,7 +176,7 @@ impl Coordinator {
             Job::Bind { network, target } => self.bind(&network, *target).await,
             Job::Acquire { parts, slot_prefix } => match self.acquire(parts, &slot_prefix, tell).await {
                 Ok(done) => Ok(done),
-                Err(fault) => Err(mac_holder::named(&self.shared, fault, mac_holder::patience()).await),
+                Err(fault) => Err(mac_holder::named(&self.shared, fault, mac_holder::patience(&self.shared)).await),
             },
             Job::ReleaseOwner { scope, owner, network } => {
                 let command = |limit| Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit };
@@ -222,12 +222,12 @@ impl Coordinator {
         tell.tell(answer);
     }
 
-    /// Until it is let go, no subnet moves from one network to another. To be had before anything else that an act waits for: one
-    /// that moves waits for it, and holds no network yet.
+    /// While the returned guard is held, no subnet moves from one network to another. To be taken before anything else that an
+    /// act waits for: a move waits for the guard while it holds no network.
     async fn nothing_moves(&self) -> Result<RwLockReadGuard<'_, ()>, Box<Fault>> {
         let still = tokio::time::timeout(MOVE_WAIT_MAX, self.shared.moving.read()).await;
         still.map_err(|_| {
-            let problem = "a subnet moves from one network to another, and it is not certain in which of them it is";
+            let problem = "a subnet is moving from one network to another, and which of them has it is not certain yet";
             Box::new(Fault::Overloaded { problem: problem.to_owned(), retry_after_ms: 500 })
         })
     }
@@ -238,7 +238,7 @@ impl Coordinator {
 
     async fn locate(&self, network: &str) -> Outcomes {
         let route = self.route(network)?;
-        // A network that is deleted has no name any more, but its configuration has.
+        // A deleted network has no name any more, but its configuration has.
         let Outcome::Network(view) = self.ask_item(&route, self.item(Command::Show, false)).await? else {
             return Err(lost());
         };
@@ -248,18 +248,18 @@ impl Coordinator {
         Ok(Done::Located(located))
     }
 
-    /// What a network is asked. Before the job has begun it is so only until its deadline.
+    /// The item that asks a network. Until the job has begun, it carries the job's deadline.
     fn item(&self, command: Command, dry_run: bool) -> Item {
         let (by, reason) = (self.by.clone(), self.reason.clone());
         Item { ticket: 0, command, by, reason, deadline: self.deadline(), dry_run, wait: None }
     }
 
-    /// None: it has none, or has begun.
+    /// The deadline. None: the job has none, or has begun.
     fn deadline(&self) -> Option<Instant> {
         self.begins.deadline.filter(|_| !self.begins.begun.load(Ordering::Relaxed))
     }
 
-    /// May it begin still, or has it?
+    /// May the job still begin, or has it begun?
     fn in_time(&self) -> Result<(), Box<Fault>> {
         match self.deadline() {
             Some(deadline) if deadline < Instant::now() => Err(Box::new(Fault::too_late())),
@@ -267,7 +267,7 @@ impl Coordinator {
         }
     }
 
-    /// It begins now, if it may still: nothing was done before.
+    /// Begins the job, if it may still begin: nothing was done before.
     fn begin(&self) -> Result<(), Box<Fault>> {
         self.in_time()?;
         self.begins.begun.store(true, Ordering::Relaxed);
@@ -284,13 +284,13 @@ impl Coordinator {
         self.ask_and_wait_telling((route, false), item, || {}).await
     }
 
-    /// Asks the network that was found under what a client called it: refused where it is called otherwise by now.
+    /// Asks the network that was found by a client's text: refused if it was renamed by now.
     async fn ask_named(&self, route: &Arc<Route>, text: &str, item: Item) -> Answer {
         self.ask_and_wait_telling((route, route.is_called(text)), item, || {}).await
     }
 
-    /// Asks one network, by its name or not, what may wait for capacity, and waits until the answer may leave. Whoever asked is
-    /// told that it waits.
+    /// Asks one network, by its name or not, for something that may wait for capacity, and waits until the answer may leave.
+    /// The client is told that it waits.
     async fn ask_and_wait(&self, (route, by_name): (&Arc<Route>, bool), item: Item, tell: &Tell) -> Answer {
         self.ask_and_wait_telling((route, by_name), item, || tell.waits(vec![route.id])).await
     }
@@ -318,15 +318,15 @@ impl Coordinator {
                 Some(Told::Job(..) | Told::Notice(_)) | None => Err(lost()),
             };
         };
-        // Of what is in doubt it may be so.
+        // If the outcome is in doubt, it may have begun.
         if begins && answer.as_ref().map_or_else(|fault| locked::is_in_doubt(fault), |_| true) {
             self.begins.begun.store(true, Ordering::Relaxed);
         }
         answer
     }
 
-    /// Asks one network what an act must know, without a place in its queue: what is durable is listed however many wait
-    /// there. An act has its network locked, so there is one such question at a time.
+    /// Asks one network what an act must know, without a place in its queue: what is durable is listed however many requests
+    /// wait there. An act has its network locked, so there is only one such question at a time.
     async fn ask_beside(&self, route: &Arc<Route>, command: Command) -> Answer {
         let (outlet, answer) = crate::actors::outlet();
         let (items, permits) = (vec![self.item(command, false)].into(), route.permits.take(0));
@@ -337,12 +337,12 @@ impl Coordinator {
 
     async fn question(&self, question: CatalogQuestion) -> Result<directory::CatalogAnswer, Box<Fault>> {
         let (told, answer) = oneshot::channel();
-        // What cannot be sent is dropped, which ends the wait.
+        // A message that cannot be sent is dropped, which ends the wait.
         let _ = self.shared.directory().try_send(AskCatalog { question, told });
         answer.await.map_err(|_| no_directory(&self.shared))
     }
 
-    /// By name, whatever ids they drew.
+    /// Listings by name, whatever their ids.
     async fn listings(&self, question: CatalogQuestion) -> Result<Vec<Arc<Listing>>, Box<Fault>> {
         match self.question(question).await? {
             directory::CatalogAnswer::Networks(mut listings) => {
@@ -355,7 +355,7 @@ impl Coordinator {
         }
     }
 
-    /// A page of all networks; none where it is not known any more how they were called at that moment.
+    /// A page of all networks; none if their names at that moment are no longer known.
     async fn page(
         &self,
         since: Option<Naming>,
@@ -379,80 +379,17 @@ impl Coordinator {
     }
 }
 
-/// The tenure has ended: the register is another node's, or the process ends and is started again. Nothing was begun.
+/// The fault when the tenure has ended: the register is another node's, or the process ends and is restarted. Nothing was
+/// begun.
 fn no_directory(shared: &Shared) -> Box<Fault> {
     let standing = shared.info.ownership_is_standing;
     let reason = if standing { NotReadyReason::Restarting } else { NotReadyReason::Moved };
     Box::new(Fault::NotReady { reason, retry_after_ms: 500 })
 }
 
-/// The actor of a network is no more: it ended with the tenure, or it died, and the directory starts it again.
-fn no_actor(shared: &Shared) -> Fault {
-    let moved = shared.is_over() && !shared.info.ownership_is_standing;
-    let reason = if moved { NotReadyReason::Moved } else { NotReadyReason::Restarting };
-    Fault::NotReady { reason, retry_after_ms: 200 }
-}
-
-/// Sends a network's actor what needs no place in its queue.
-fn post<M>(shared: &Shared, route: &Arc<Route>, message: M) -> Result<(), Box<Fault>>
-where
-    M: Message<Result = ()> + Send + 'static,
-    NetworkActor: Handler<M>,
-    <NetworkActor as Actor>::Context: ToEnvelope<NetworkActor, M>,
-{
-    route.addr.try_send(message).map_err(|refused| match refused {
-        SendError::Full(_) => full_mailbox(),
-        SendError::Closed(_) => {
-            shared.found_dead(route);
-            Box::new(no_actor(shared))
-        }
-    })
-}
-
-fn full_mailbox() -> Box<Fault> {
-    Box::new(Fault::Overloaded { problem: "the network's mailbox is full".to_owned(), retry_after_ms: 50 })
-}
-
 fn lost() -> Box<Fault> {
     let problem = "the network's actor died before it answered".to_owned();
     Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })
-}
-
-/// Sends requests to a network's actor, as many as find a place in its queue; the others are refused in the same breath,
-/// so that every ticket is answered.
-pub fn send(
-    shared: &Shared,
-    route: &Arc<Route>,
-    by_name: bool,
-    mut items: Vec<Item>,
-    outlet: &Outlet,
-    received: Instant,
-) {
-    let permits = route.permits.take(items.len());
-    if permits.count < items.len() {
-        let refused = items.split_off(permits.count);
-        let problem = "the network has as many requests waiting as it may".to_owned();
-        let fault = Fault::Overloaded { problem, retry_after_ms: 50 };
-        super::answer_all(outlet, refused.iter().map(|item| item.ticket), &fault);
-        if items.is_empty() {
-            return;
-        }
-    }
-    let (route, outlet) = (Arc::clone(route), outlet.clone());
-    deliver(shared, Work { route, by_name, items: items.into(), outlet, permits, received });
-}
-
-fn deliver(shared: &Shared, work: Work) {
-    let route = Arc::clone(&work.route);
-    match route.addr.try_send(work) {
-        Ok(()) => {}
-        Err(SendError::Full(work)) => super::network::refuse(work, &full_mailbox()),
-        Err(SendError::Closed(work)) => {
-            // It crashed outside the wall that catches panics: the directory starts it again.
-            shared.found_dead(&route);
-            super::network::refuse(work, &no_actor(shared));
-        }
-    }
 }
 
 #[cfg(test)]

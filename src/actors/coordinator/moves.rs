@@ -1,13 +1,13 @@
-//! `subnet.move`: with all that lies in it, from one network to another, in one commit.
+//! `subnet.move`: moves a subnet with everything in it from one network to another, in one commit.
 //!
 //! ```text
 //! lock both ─▶ note in the catalog what the target takes ─▶ hold both ─▶ each decides ─▶ one joint unit ─▶ settle both
 //! ```
 //!
-//! **The intent comes before the holds.** It may wait for the intent of another act, and that act for a network that
-//! somebody holds who waits for one of these: who holds networks waits for nothing but networks.
+//! **The intent comes before the holds.** Noting it may have to wait for the intent of another act, and that act may wait for
+//! a network whose holder waits for one of these. So a task that holds networks waits for nothing but networks.
 //!
-//! Review notes: is anything awaited under the holds that is no network? Does a refusal leave by `seen_durably`?
+//! Review notes: is anything but a network awaited under the holds? Does a refusal leave by `seen_durably`?
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::core::state::SubnetConfig;
 use crate::core::types::{Generation, ShardTime, SubnetId, Version};
 
 impl Coordinator {
-    /// `subnet.move`: with all that lies in it, in one commit.
+    /// `subnet.move`: moves everything in the subnet, in one commit.
     pub(super) async fn move_subnet(
         &self,
         from: &str,
@@ -50,13 +50,13 @@ impl Coordinator {
             Ok(Some(would_be)) => tell.tell(self.durable(seen).await.map(|()| Done::Outcome(would_be))),
             Err(fault) => {
                 let fault = self.seen_durably(seen, fault).await;
-                tell.tell(Err(mac_holder::named(&self.shared, fault, mac_holder::patience()).await));
+                tell.tell(Err(mac_holder::named(&self.shared, fault, mac_holder::patience(&self.shared)).await));
             }
         }
     }
 
-    /// The networks that are called so, locked; no lock is needed where that is one. Who waited for the locks while one was renamed
-    /// means what is called so now, as in [`Coordinator::lock_named`].
+    /// Finds and locks the networks of these names; no lock is needed if they are one. A job that waited for the locks while
+    /// one was renamed means the networks that have the names now, as in [`Coordinator::lock_named`].
     async fn lock_both(&self, from: &str, to: &str) -> Result<([Arc<Route>; 2], Option<LockedAct>), Box<Fault>> {
         let find = || Ok::<_, Box<Fault>>([self.route(from)?, self.route(to)?]);
         loop {
@@ -74,7 +74,7 @@ impl Coordinator {
         }
     }
 
-    /// Moves it and tells so. Of a dry run it is answered what would be told, which waits for what it saw.
+    /// Moves the subnet and answers. For a dry run, returns the answer, which waits for what it saw.
     async fn try_move(
         &self,
         [from, to]: &[Arc<Route>; 2],
@@ -85,27 +85,27 @@ impl Coordinator {
     ) -> Result<Option<Outcome>, Box<Fault>> {
         let mut routes = vec![Arc::clone(from), Arc::clone(to)];
         routes.sort_by_key(|route| route.id);
-        // Nobody else changes what it is until the lock ends.
+        // Nobody else changes the subnet until the lock ends.
         let view = self.show(from).await?;
         let there = find_subnet(&view.subnets, &subnet);
         let known = there.map(|subnet| (subnet.id, subnet.cidr));
-        // Before the networks are held: what it waits for may need one of them.
+        // Before the networks are held: what this waits for may need one of them.
         let spaced = match known {
             Some(space) => self.space_in(&mut act, [from, to], space).await,
             None => Ok(()),
         };
-        // Before the networks are held: a list that reads on in them must be able to end.
+        // Before the networks are held: a list that is still reading in them must be able to end.
         let moving = self.shared.moving.write().await;
         let holds = Holds::of(&self.shared, &routes).await?;
         self.begin()?;
         let transaction = self.transaction();
         let leaving = |bytes_max| Command::MoveOut { subnet: subnet.clone(), if_version, bytes_max };
-        // What is in the way of the subnet itself is told before anything of what lies in it is looked at.
+        // Whatever is in the way of the subnet itself is answered before anything in it is looked at.
         let left = holds.decide(self, from, leaving(None), transaction).await;
         if let Ok((_, Outcome::MovedOut(bare))) = &left
             && known != Some((bare.subnet.id, bare.subnet.cidr))
         {
-            // It was loaded again behind something in doubt: what is noted is not what would move.
+            // The network was loaded again after something in doubt: what was noted is not what would move.
             let problem = "the subnet is not what it was a moment ago".to_owned();
             return Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }));
         }
@@ -130,7 +130,7 @@ impl Coordinator {
         if self.dry_run {
             return Ok(Some(outcome));
         }
-        // Where it may be now comes first: until that is listed, where it was guards its space.
+        // The place where the subnet may be now comes first: until that is listed, the place where it was guards its space.
         act.begins(&to.lane, false);
         act.begins(&from.lane, false);
         let committed = commit(&self.shared, holds, vec![out, into], None).await;
@@ -158,7 +158,7 @@ impl Coordinator {
         Ok(None)
     }
 
-    /// Notes what the target takes. Refused: its realm has no space for it.
+    /// Notes what the target takes. Refused if its realm has no space for it.
     async fn space_in(
         &self,
         act: &mut LockedAct,
@@ -169,9 +169,9 @@ impl Coordinator {
         act.intend(CatalogCheck::Space(Some((from.id, id))), intent).await
     }
 
-    /// Refuses what is in the way of the subnet by itself, whatever lies in it: of what the network that has it refuses, what
-    /// the target refuses and what its realm has no space for, the first in the protocol's order. And which network it is that
-    /// refuses so; none where it is the catalog.
+    /// Refuses whatever is in the way of the subnet itself, regardless of what lies in it: of the refusals of the network that
+    /// has it, of the target, and of its realm for want of space, the first in the protocol's order. Also returns which
+    /// network refuses; none if it is the catalog.
     async fn judge_bare<'a>(
         &self,
         left: Result<(), Box<Fault>>,
@@ -186,7 +186,7 @@ impl Coordinator {
         let (true, Some(subnet)) = (left.as_ref().map_or_else(|(fault, _)| is_late(fault), |()| true), subnet) else {
             return left;
         };
-        // What stands against reservations comes behind what is refused here.
+        // Objections to reservations rank after what is refused here.
         let (entries, now) = (Vec::new(), ShardTime::default());
         let bare = Moved { subnet: Arc::clone(subnet), entries, now, next_generation: Generation(0) };
         let arriving = holds.decide(self, to, Command::MoveIn(Box::new(bare)), self.transaction()).await;
@@ -199,7 +199,7 @@ impl Coordinator {
         }
     }
 
-    /// A subnet that is where it shall be: judged as a move, answered as it is.
+    /// Answers for a subnet that is already where it shall be: judged as a move, answered as it is.
     async fn moved_nowhere(
         &self,
         network: &Arc<Route>,

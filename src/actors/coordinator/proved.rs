@@ -1,8 +1,8 @@
-//! Answers of jobs where another node may own the register by now: they leave when it is proved that this one still does, and
-//! are not waited for for ever where the store takes nothing.
+//! Answers of jobs in a register that another node may own by now: they leave only when it is proved that this node still owns
+//! it, and nobody waits for them forever if the store takes nothing.
 //!
-//! A job waits for its commits, and for networks that are loaded again; both go on when the store does. Whoever asked is told
-//! in time that nobody knows what becomes of it, and the job goes on to its end behind that.
+//! A job waits for its commits, and for networks that are being loaded again; both continue when the store does. The client is
+//! told in time that the outcome is not known, and the job runs to its end after that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use crate::actors::service::Shared;
 use crate::actors::{self, Applied, Fault, NotReadyReason, Outlet, Told};
 use crate::store::StoreHealth;
 
-/// How long the store may take nothing until who waits for a job is told so: twice what a commit may take.
+/// How long the store may take nothing until clients that wait for a job are told so: twice what a commit may take.
 const TOLD_WITHIN: Duration = Duration::from_secs(4);
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
 
 /// An outlet whose answers leave when it is proved that this node still owns the register: a job asks the catalog and the
-/// routing table, which prove nothing, and finds little in those of a tenure that is over.
+/// routing table, which prove nothing, and finds little in them once the tenure is over.
 pub(super) fn outlet(shared: &Arc<Shared>, ticket: u32, order: &Order, outlet: Outlet) -> Outlet {
     let (to, mut answers) = crate::actors::outlet();
     let (shared, reads) = (Arc::clone(shared), order.dry_run || order.job.is_read());
-    // Who waits for capacity or for events waits for as long as he said.
+    // A client that waits for capacity or for events waits for as long as it asked to.
     let waits = order.wait.is_some() || matches!(order.job, Job::Events { .. });
     let reactor = shared.reactors()[0].clone();
     let unanswered = token(&shared, &order.job);
@@ -44,7 +44,7 @@ pub(super) fn outlet(shared: &Arc<Shared>, ticket: u32, order: &Order, outlet: O
             () = forward => {}
             () = nothing_is_taken(&shared), if !waits => {
                 let applied = if reads { Applied::No } else { Applied::Unknown };
-                let problem = format!("{}: what becomes of this is not known yet", shared.store.obstacle());
+                let problem = format!("{}: the outcome of this is not known yet", shared.store.obstacle());
                 let _ = outlet.send(Told::Job(ticket, Err(Box::new(Fault::Unavailable { applied, problem }))));
             }
         }
@@ -52,7 +52,7 @@ pub(super) fn outlet(shared: &Arc<Shared>, ticket: u32, order: &Order, outlet: O
     to
 }
 
-/// Until the store has taken nothing for a while: what lets go may be taken still where it is hindered.
+/// Returns once the store has taken nothing for a while: a store that takes nothing new may still take releases.
 async fn nothing_is_taken(shared: &Shared) {
     let (mut since, mut taken) = (None, shared.metrics.groups());
     loop {
@@ -70,13 +70,13 @@ async fn nothing_is_taken(shared: &Shared) {
     }
 }
 
-/// What is answered in place of what cannot be proved.
+/// The answer in place of one that cannot be proved.
 pub(super) fn unproved(answer: Outcomes, reads: bool, hindrance: Option<&str>) -> Outcomes {
-    // This node may own it still: then nobody takes over, and asking again in a moment helps nobody.
+    // This node may still own the register: then nobody takes over, and asking again in a moment does not help.
     let hindrance = hindrance.map(actors::unproved);
     match answer {
-        // It says itself what is known of it. A refusal is an answer like any other, and so is that a cursor leads nowhere:
-        // one that the present owner gave is ahead of all that the owner before knows.
+        // This fault itself says what is known. A refusal is an answer like any other, and so is a lost cursor: a cursor that
+        // the present owner issued is ahead of everything that the previous owner knows.
         Err(fault) if !matches!(*fault, Fault::Refused(_) | Fault::CursorLost { .. }) => Err(fault),
         Ok(_) if !reads => {
             let problem = hindrance.unwrap_or_else(|| "another node owns the register by now".to_owned());

@@ -1,7 +1,8 @@
-//! `owner.release` and `scope.release`: what lets go in one network, or in many, each by itself, in bounded slices, so that
-//! none waits for another.
+//! `owner.release` and `scope.release`: release holdings in one network, or in many, each by itself, in bounded slices, so
+//! that none waits for another.
 //!
-//! Requests that wait for capacity for the owner, or for any of the scope, end before anything is let go of (`actors::waits`).
+//! Requests that wait for capacity for the owner, or for any owner of the scope, end before anything is released
+//! (`actors::waits`).
 //!
 //! Atomic per network and repeatable. Before: the coordinator, and `deploy` for a deployment that is deleted.
 
@@ -21,9 +22,9 @@ use crate::core::types::{Name, NetworkId, Owner, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, RELEASE_RECORDS_MAX};
 
 impl Coordinator {
-    /// Lets go in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all. What goes wrong after something was let
-    /// go does not make that undone: where the rest was certainly not done, it is told what was, and that there may be more. Who asks
-    /// for that is told then what stands in its way.
+    /// Releases in one network, or in each, at most [`RELEASE_RECORDS_MAX`] in all. A failure after something was released
+    /// does not undo that: if the rest was certainly not done, the answer tells what was released, and that there may be more.
+    /// A client that asks for the rest is then told what is in the way.
     pub(super) async fn release(
         &self,
         only: Option<&str>,
@@ -40,21 +41,25 @@ impl Coordinator {
             Err(fault) if released.is_empty() || self.dry_run => Err(fault),
             Err(fault) if is_certainly_not_done(&fault) => Ok(Done::Released { released, more: true }),
             Err(fault) => {
-                let done =
-                    format!("{} released, which stays so (ask again for the rest)", counted(released.len(), "address"));
+                let done = format!(
+                    "{} released, and they stay released (ask again for the rest)",
+                    counted(released.len(), "address")
+                );
                 Err(Box::new(fault.after(&done)))
             }
         }
     }
 
-    /// Is so much refused at once for want of room, and may less be taken? What lets go in slices goes on in smaller ones then.
+    /// Was this refused because it is too much at once for the room left, and may less be taken? Releases in slices then
+    /// continue in smaller ones.
     pub(super) fn is_too_much(&self, fault: &Fault) -> bool {
         !self.dry_run
             && self.shared.store.room().is_some()
             && matches!(fault, Fault::Unavailable { applied: Applied::No, .. })
     }
 
-    /// What waits for the owner, or for any of the scope, gets nothing more of what comes free: nobody may be left to let go of it.
+    /// Ends what waits for the owner, or for any of the scope, so that it gets nothing of what becomes free: nobody may be
+    /// left to release it.
     fn end_waits(&self, scope: &Scope, owner: Option<&Owner>, network: Option<NetworkId>) {
         if !self.dry_run {
             self.shared.waits.end(scope, owner, network);
@@ -91,7 +96,7 @@ impl Coordinator {
             match self.release_in((&route, &listing.name), false, command, released).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                // Deleted while we walked: nothing is held there.
+                // Deleted during the walk: nothing is held there.
                 Err(fault) if is_gone(&fault) => {}
                 Err(fault) => return Err(fault),
             }
@@ -99,7 +104,8 @@ impl Coordinator {
         Ok(false)
     }
 
-    /// Asked by its name, it is refused where it is called otherwise by now; what was begun goes on whatever it is called.
+    /// Releases in one network. If asked by name, refused if the network was renamed by now; what was begun continues under
+    /// any name.
     async fn release_in(
         &self,
         (route, name): (&Arc<Route>, &Name),

@@ -1,7 +1,7 @@
-//! `scope.list`: scopes by name, a page at a time, each with what it holds in one network or in all.
+//! `scope.list`: scopes by name, a page at a time, each with what it holds in one network or in all of them.
 //!
-//! A page needs of each network only its first scopes behind the page before. They are read slice by slice, up to the last name
-//! that the page may have: the more networks were read, the less is read of the next one.
+//! A page needs of each network only its first scopes after the page before. They are read slice by slice, up to the last name
+//! that the page may have: the more networks have been read, the less is read of the next one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::core::command::Command;
 use crate::core::outcome::{Outcome, ScopeUsage};
 use crate::core::types::Scope;
 
-/// The first scopes behind a place, as far as networks were read. One more than a page shows, which says that there is a next
-/// one.
+/// The first scopes after a place, as far as networks were read. At most one more than a page shows, which tells that there is
+/// a next page.
 struct Sums {
     limit: usize,
     by_name: BTreeMap<Scope, ScopeUsage>,
@@ -67,11 +67,11 @@ impl Coordinator {
 }
 
 impl Sums {
-    /// Adds what a scope holds in one more network. False: the page is full of scopes before it, and so it is for those behind.
+    /// Adds what a scope holds in one more network. False: the page is full of scopes before it, and so for all that follow.
     fn add(&mut self, usage: ScopeUsage) -> bool {
         if let Some(sum) = self.by_name.get_mut(&usage.scope) {
             sum.reservations += usage.reservations;
-            // Of several realms they may be more than there are numbers.
+            // Over several realms they may be more than the number can count.
             sum.addresses = sum.addresses.saturating_add(usage.addresses);
             sum.obsolete += usage.obsolete;
             sum.unbound += usage.unbound;
@@ -91,7 +91,7 @@ impl Sums {
     fn done(mut self) -> Done {
         let more = self.by_name.len() > self.limit;
         if more {
-            // What it holds elsewhere may not be counted in.
+            // Its holdings elsewhere may not be included.
             self.by_name.pop_last();
         }
         Done::Scopes { page: self.by_name.into_values().collect(), more }

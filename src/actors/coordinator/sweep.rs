@@ -3,21 +3,21 @@
 //! ```text
 //! 1 look     every network that may hold something of the scope, by slices: who is missing, who is due. Notes nothing.
 //! 2 brake    due > max_share × reservations? Then nothing happens: `brake`. The reservations are those of the scope over all
-//!            networks, also where one network alone is swept
-//! 3 note     looks again by the same list: first misses are noted, who is alive again is forgotten
-//! 4 act      what was due in 1, network by network, in steps of one commit each
+//!            networks, even if only one network is swept
+//! 3 note     look again by the same list: note first misses, forget misses of claimants that are alive again
+//! 4 act      on what was due in 1, network by network, in steps of one commit each
 //! ```
 //!
-//! **Count and act are two moments; why that is safe.** What is let go in 4 is part of what was counted in 2, by name:
-//! each binding with its generation and the number of its first miss. The network lets go of one only if at that moment it
-//! is still the binding that was missed by two sweeps (`network::sweeping`): bound again, granted anew, transferred or seen
-//! alive since, it is passed over, also where 3, or another sweep, missed it for the first time again. So between the two moments the set can only shrink, and nothing that was not weighed by the brake is let go. What
-//! may change is the number on the other side: if the scope let most of its reservations go in these milliseconds, the
-//! share was a smaller one when it was weighed. The brake is there for a list of the living that is wrong, and it weighed
-//! that list against a state that was. What is due beyond one call's bound is weighed by each call as a whole: calling
-//! again does not get around the brake.
+//! **Count and act are two moments; why that is safe.** Everything released in 4 was counted in 2, by name: each binding with
+//! its generation and the number of its first miss. The network releases a binding only if at that moment it is still the one
+//! that was missed by two sweeps (`network::sweeping`): if it was bound again, granted again, transferred or seen alive since,
+//! it is passed over, even if 3, or another sweep, then missed it for the first time again. So between the two moments the set
+//! can only shrink, and nothing is released that the brake did not weigh. What may change is the number on the other side: if
+//! the scope released most of its reservations in these milliseconds, the share was smaller when it was weighed. The brake is
+//! there against a wrong list of the living, and it weighed that list against a state that existed. What is due beyond the
+//! bound of one call is weighed by each call as a whole: calling again does not get around the brake.
 //!
-//! A sweep that is refused changes nothing, first misses included: that is why it looks twice.
+//! A refused sweep changes nothing, not even first misses: that is why it looks twice.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,32 +40,32 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Claimant, Name, Scope};
 use crate::limits::{BATCH_CHANGES_MAX, SWEEP_LISTED_MAX};
 
-/// When to come again where no more can be marked.
+/// When to come again if no more can be marked.
 const RETRY_AFTER_MS: u64 = 60_000;
-/// In how many parts the whole of a scope is counted.
+/// The number of parts in which the whole of a scope is counted.
 const SHARE_PARTS: u128 = 1_000_000_000;
 
-/// Who is alive.
+/// The claimants that are alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Alive {
-    /// These.
+    /// These claimants.
     Listed(BTreeSet<Claimant>),
-    /// Who was marked under this name.
+    /// The claimants that were marked under this name.
     Marked(CompactString),
 }
 
 /// `claimant.sweep`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Of these reservations.
+    /// The scope of the reservations.
     pub scope: Scope,
-    /// Who is alive.
+    /// The claimants that are alive.
     pub alive: Alive,
-    /// Only here.
+    /// Only in this network.
     pub network: Option<CompactString>,
     /// How long a claimant must have been missing.
     pub grace_seconds: u64,
-    /// How much of the scope may be let go, in billionths.
+    /// The share of the scope that may be released, in billionths.
     pub max_share_billionths: u32,
 }
 
@@ -80,7 +80,7 @@ pub struct ClaimantAt {
     pub claimant: Claimant,
 }
 
-/// What became of those who are missing.
+/// What happened to those who are missing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Swept {
     /// Left with their owners.
@@ -89,7 +89,7 @@ pub struct Swept {
     pub released: Vec<ClaimantAt>,
     /// Missing, but not for long enough.
     pub waiting: Vec<ClaimantAt>,
-    /// More was due than one call lets go of, or something came in between.
+    /// More was due than one call releases, or something came in between.
     pub more: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct Swept {
 struct Findings {
     reservations: u64,
     due: u64,
-    /// By network, what a call lets go at most.
+    /// By network, at most what one call releases.
     to_unbind: Vec<(Arc<Route>, Name, Binding)>,
     to_release: Vec<(Arc<Route>, Name, Binding)>,
     waiting: Vec<ClaimantAt>,
@@ -119,7 +119,7 @@ impl Findings {
         u128::from(self.due) * SHARE_PARTS > share
     }
 
-    /// Is more due than a call lets go of?
+    /// Is more due than one call releases?
     fn more(&self) -> bool {
         self.due > (self.to_unbind.len() + self.to_release.len()) as u64
     }
@@ -176,7 +176,7 @@ impl Coordinator {
         if found.exceeds(ask.max_share_billionths)
             && let Some(only) = &only
         {
-            // What is little enough of one network is little enough of all: the others are asked only here.
+            // What is within the brake for one network is within it for all of them: the other networks are asked only here.
             found.reservations += self.held_beside(only, &look(false)).await?;
         }
         if found.exceeds(ask.max_share_billionths) {
@@ -204,7 +204,7 @@ impl Coordinator {
         Ok(found)
     }
 
-    /// How many reservations the scope has in other networks than this one.
+    /// How many reservations the scope has in networks other than this one.
     async fn held_beside(&self, one: &Arc<Route>, look: &SweepLook) -> Result<u64, Box<Fault>> {
         let mut found = Findings::default();
         self.look_beside(Some(one), look, &mut found).await?;
@@ -256,8 +256,9 @@ impl Coordinator {
         }
     }
 
-    /// Lets go of what was due, network by network. What goes wrong after something was let go does not make that undone: where the
-    /// rest was certainly not done, it is told what was, and that there is more. Who sweeps again is told then what stands in its way.
+    /// Releases what was due, network by network. A failure after something was released does not undo that: if the rest was
+    /// certainly not done, the answer tells what was, and that there is more. A client that sweeps again is then told what is
+    /// in the way.
     async fn act(&self, mut found: Findings) -> Result<Swept, Box<Fault>> {
         let (waiting, more) = (std::mem::take(&mut found.waiting), found.more());
         let mut swept = Swept { waiting, more, ..Swept::default() };
@@ -267,7 +268,7 @@ impl Coordinator {
             Err(fault) if is_certainly_not_done(&fault) => Ok(Swept { more: true, ..swept }),
             Err(fault) => {
                 let (unbound, released) = (swept.unbound.len(), swept.released.len());
-                let done = format!("{} unbound and {released} released, which stays so", counted(unbound, "address"));
+                let done = format!("{} unbound and {released} released, and they stay so", counted(unbound, "address"));
                 Err(Box::new(fault.after(&done)))
             }
         }
@@ -276,7 +277,7 @@ impl Coordinator {
     async fn act_on(&self, found: Findings, swept: &mut Swept) -> Result<(), Box<Fault>> {
         let mut due: Vec<(Arc<Route>, Name, Binding)> = found.to_unbind;
         due.extend(found.to_release);
-        // By network name, then address, as the look went: both lists have that order already.
+        // By network name, then address, in the order of the look: both lists are already in that order.
         due.sort_by(|(_, one, a), (_, other, b)| (one, a.address).cmp(&(other, b.address)));
         let (mut due, mut slice) = (&due[..], BATCH_CHANGES_MAX);
         while let Some((route, name, _)) = due.first() {
@@ -305,8 +306,7 @@ impl Coordinator {
 
 fn nobody_marked(scope: &Scope, sweep: &CompactString) -> Box<Fault> {
     let hint = Some(
-        "mark who is alive with claimant.mark, then sweep; marks are gone after an hour, and when the server starts again \
-         or another node takes over"
+        "mark live claimants with claimant.mark, then sweep; marks end after an hour, and when the server restarts or another node takes over"
             .to_owned(),
     );
     let what = format!("`{sweep}` of scope `{scope}`");

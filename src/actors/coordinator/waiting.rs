@@ -1,4 +1,4 @@
-//! `ip.acquire` over several networks: all of it, or nothing; and where it may wait, until all of it is there.
+//! `ip.acquire` over several networks: grants all of it or nothing, and if it may wait, waits until all of it is there.
 //!
 //! ```text
 //! try: hold all, let each decide ──all do──▶ one joint unit ──▶ answered
@@ -6,25 +6,26 @@
 //!        ▼
 //! listed in the queue of each network, holding nothing ◀──no capacity still──┐
 //!        ├──its turn in one of them, and there may be room in all──▶ try ────┤
-//!        └──after a while, where one could not be asked──▶ try ──not yet─────┘
+//!        └──after a while, if one could not be asked─────▶ try ──not yet─────┘
 //! ```
 //!
-//! A waiting acquire holds nothing: what is freed in one network while another lacks goes to whoever is behind it. Each
-//! network notes whether there may be room for its part (`Rooms`). Where there may be room in all, the one whose turn it
-//! gives decides nothing else until it has tried (`network::holding`): so nobody behind it, and no newcomer, takes what
-//! it could have. It is listed before its holds end, so that nothing that comes free in between is missed.
+//! A waiting acquire holds nothing: if one network has something free while another lacks room, the free part goes to the next
+//! waiter. Each network notes whether there may be room for its part (`Rooms`). Once there may be room in all of them, the
+//! network that gives the acquire its turn decides nothing else until the acquire has tried (`network::holding`): so no later
+//! waiter and no newcomer takes what it could have. The acquire is listed before its holds end, so that nothing that becomes
+//! free in between is missed.
 //!
-//! Ended by an answer, by its time, by whoever lets go of all that its owner has, or because nobody waits for it any more:
-//! [`Listed`] takes it off every list.
+//! The wait ends with an answer, when its time is over, when everything of its owner is released, or when nobody waits for it
+//! any more: [`Listed`] takes it off every list.
 //!
-//! A network that cannot be asked (it is loaded, contested) counts as one without room, and nobody else waits for it:
-//! every attempt ends in all networks, also in those that it did not come to, and only time brings the next one. One that
-//! was stopped does not come back by itself: whoever waits for it is told so, as one that waits for it alone.
+//! A network that cannot be asked (it is being loaded, or contested) counts as one without room, and nobody else waits for it:
+//! every attempt ends in all networks, including those that it did not reach, and only time brings the next attempt. A network
+//! that was stopped does not come back by itself: the client is told so, as is one that waits for that network alone.
 //!
-//! **It is off every list before it waits for its answer.** A refusal leaves behind what it saw, of which each network is asked: one
-//! that still had it on its list would give it the turn, and wait for it.
+//! **The acquire is off every list before it waits for its answer.** A refusal leaves only after what it saw is durable, and
+//! each network is asked about that: a network that still had the acquire on its list would give it the turn, and wait for it.
 //!
-//! Review notes: does every way out drop `Listed`, before anything is awaited? Is a room noted as missing before the network
+//! Review notes: does every way out drop `Listed` before anything is awaited? Is a room noted as missing before the network
 //! that lacks it goes on?
 
 use std::sync::Arc;
@@ -46,15 +47,15 @@ use crate::core::refusal::{NoCapacity, Refusal};
 use crate::core::types::{Name, NetworkId};
 use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
 
-/// How often it is looked whether its time is over, and whether a network that could not be asked can be.
+/// How often to check whether the time of the request is over, and whether a network that could not be asked can be.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
-/// When to come again where the server stops or the register moves.
+/// When to come again if the server stops or the register moves.
 const RETRY_AFTER_MS: u64 = 200;
 
-/// What is asked of each network, as it was found first, in order of their ids.
+/// What is asked of each network, with the route by which it was first found, in order of their ids.
 type Asks = Vec<(Arc<Route>, Acquire)>;
 
-/// Its places in the queues of its networks.
+/// The places of the request in the queues of its networks.
 struct Listed {
     shared: Arc<Shared>,
     networks: Vec<NetworkId>,
@@ -66,14 +67,14 @@ impl Drop for Listed {
     #[expect(clippy::disallowed_methods, reason = "lost only with an actor that is gone, and its list with it")]
     fn drop(&mut self) {
         for route in self.networks.iter().filter_map(|id| self.shared.routes.by_id(*id)) {
-            // A closed mailbox is an actor that died with its list; a full one takes it all the same.
+            // A closed mailbox belongs to an actor that died with its queue; a full one takes this message nevertheless.
             route.addr.do_send(Unlist { arrival: self.place.arrival });
         }
     }
 }
 
 impl Listed {
-    /// What a network is told of it when a hold ends.
+    /// What a network is told about the request when a hold ends.
     fn entry(&self, index: usize, ask: &Acquire) -> Waiting {
         let several = Several { state: Arc::clone(&self.rooms), index };
         let command = Command::Acquire(Box::new(ask.clone()));
@@ -83,16 +84,17 @@ impl Listed {
 
 /// How an attempt ended that granted nothing.
 enum Lacks {
-    /// It is answered so, when what it saw is durable. Nothing is held, and where it was, it is on no list.
+    /// The request is refused, once what the refusal saw is durable. Nothing is held, and the request is off the lists of the
+    /// networks it held.
     Refused { fault: Box<Fault>, seen: SeenMemories },
-    /// Not all networks could be asked as things are. Those that are held are so still.
+    /// Not all networks could be asked at the moment. Those that are held still are.
     NotAsked { fault: Box<Fault>, holds: Holds, there: Vec<bool> },
-    /// Capacity is all that is missing, in some of the networks. They are held still. The fault is what `decided_by` said.
+    /// Only capacity is missing, in some of the networks. They are still held. The fault is that of `decided_by`.
     Room { fault: Box<Fault>, decided_by: Arc<Route>, holds: Holds, there: Vec<bool> },
 }
 
 impl Coordinator {
-    /// `ip.acquire`: of several refusals the first in the protocol's order.
+    /// `ip.acquire`: of several refusals the answer is the first in the protocol's order.
     pub(super) async fn acquire(&self, parts: Vec<AcquirePart>, slot_prefix: &str, tell: &mut Tell) -> Outcomes {
         let exact = parts.iter().any(|part| part.ask.exact);
         let ByNetwork { mut asks, meant, by_name, missing } = self.by_network(parts, slot_prefix)?;
@@ -109,7 +111,7 @@ impl Coordinator {
             let outcome = match self.ask_and_wait((&route, named.is_some()), item, tell).await {
                 Ok(outcome) => outcome,
                 Err(fault) => match *fault {
-                    // It is gone, or called otherwise by now.
+                    // The network is gone or was renamed by now.
                     Fault::Refused(refusal @ Refusal::NotFound { .. }) => {
                         return Err(self.not_there((&route, first), named, refusal).await);
                     }
@@ -146,8 +148,8 @@ impl Coordinator {
         asks.iter().map(find).collect()
     }
 
-    /// Holds all networks, lets each decide, and if all do, makes one unit of it. One that is in `by_name` must be called so
-    /// still.
+    /// Holds all networks, lets each decide, and if all grant, commits one unit. A network that is in `by_name` must still
+    /// have its name.
     async fn attempt(
         &self,
         asks: &Asks,
@@ -206,7 +208,7 @@ impl Coordinator {
                 drop(holds);
                 self.durable(seen).await.map(|()| outcomes).map_err(unseen)
             }
-            // Their scope is known in all of them by now: whoever let go of it has ended this, or finds what is granted.
+            // The scope is published in all networks by now: a job that released it has ended this wait, or finds the grants.
             None if listed.is_some_and(|listed| listed.place.is_ended()) => {
                 let fault = no_room(&routes);
                 end(holds, turn);
@@ -228,7 +230,7 @@ impl Coordinator {
         }
     }
 
-    /// Until all of it is there, its time is over, or nobody waits for it any more.
+    /// Waits until all of it is there, its time is over, or nobody waits for it any more.
     async fn wait_for_all(
         &self,
         asks: &Asks,
@@ -241,7 +243,7 @@ impl Coordinator {
             return Err(stopping());
         }
         if holds.routes().iter().any(|route| route.published.waits() >= NETWORK_WAITING_REQUESTS_MAX) {
-            return Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for one of the networks already")));
+            return Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests already wait for one of the networks")));
         }
         let begun = self.shared.clock.boot_ms();
         let networks: Vec<NetworkId> = asks.iter().map(|(route, _)| route.id).collect();
@@ -254,7 +256,7 @@ impl Coordinator {
         let until = begun.saturating_add(wait.ms);
         let mut listed_at = go_on_waiting(&listed, asks, holds, &there);
         tell.waits(meant);
-        // What could not be asked is asked again soon.
+        // Networks that could not be asked are asked again soon.
         let mut again = false;
         loop {
             let looks = tokio::select! {
@@ -266,7 +268,7 @@ impl Coordinator {
                 }
                 () = listed.rooms.woken() => true,
                 () = ended.cancelled() => true,
-                // A list went with the actor that had it.
+                // A queue was lost with the actor that had it.
                 () = tokio::time::sleep(LOOKS_EVERY) => again || listed_at.iter().any(|route| !route.addr.connected()),
             };
             let now = self.shared.clock.boot_ms();
@@ -274,7 +276,7 @@ impl Coordinator {
                 continue;
             }
             again = false;
-            // Whatever its networks are called by now.
+            // Whatever names the networks have by now.
             match self.attempt(asks, &ByName::new(), Some(&listed)).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(lacks) if ended.is_cancelled() => return Err(self.end_with_owner(listed, lacks).await),
@@ -308,7 +310,7 @@ impl Coordinator {
         }
     }
 
-    /// All that its owner has was let go of: it is told so, with what the last attempt found.
+    /// Ends the wait because everything of its owner was released: the client is told so, with what the last attempt found.
     async fn end_with_owner(&self, listed: Listed, lacks: Lacks) -> Box<Fault> {
         let waited_ms = listed.place.waited_ms(self.shared.clock.boot_ms());
         let (fault, seen) = match lacks {
@@ -330,13 +332,13 @@ impl Coordinator {
     }
 }
 
-/// That there is no room, where it is not looked into how much there is.
+/// The fault that there is no room, when it was not checked how much there is.
 fn no_room(routes: &[Arc<Route>]) -> Box<Fault> {
     let name = routes.iter().find_map(|route| route.name.clone());
     name.map_or_else(lost_before, |name| Refusal::NotEnoughCapacity(Box::new(NoCapacity::plain(name))).into())
 }
 
-/// Ends the holds of an attempt, and lists it behind what it found. Answers where it is listed.
+/// Ends the holds of an attempt, and lists the request according to what the attempt found. Returns where it is listed.
 fn go_on_waiting(listed: &Listed, asks: &Asks, holds: Holds, there: &[bool]) -> Vec<Arc<Route>> {
     let routes = holds.routes().to_vec();
     for (index, is_there) in there.iter().enumerate() {
@@ -346,12 +348,12 @@ fn go_on_waiting(listed: &Listed, asks: &Asks, holds: Holds, there: &[bool]) -> 
     routes
 }
 
-/// Ends the holds of an attempt behind which nothing more is tried: a request that waited is on no list of theirs any more.
+/// Ends the holds of a last attempt: a request that waited is then on no list of these networks any more.
 fn end(holds: Holds, waited: Option<Arrival>) {
     holds.list(|_| waited.map_or(Waiting::No, |arrival| Waiting::Ended { arrival }));
 }
 
-/// How long a request whose time is over is patient with a network that cannot be asked: as one for it alone.
+/// How long a request whose time is over still waits for a network that cannot be asked: as long as one for it alone.
 fn patience_ms(fault: &Fault) -> u64 {
     let is_loading = matches!(fault, Fault::NotReady { reason: NotReadyReason::Loading, .. });
     if is_loading { DEFERRED_MS_MAX } else { 0 }

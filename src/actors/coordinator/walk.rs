@@ -1,7 +1,7 @@
-//! Goes over all networks in order of their names, page by page, by the names of the moment at which it began.
+//! Walks over all networks in order of their names, page by page, by the names that they had when the walk began.
 //!
-//! Before: `lists`, `release` and `deploy`. After: the directory, which knows the names, and networks that are asked whether
-//! they hold anything of an owner.
+//! Before: `lists`, `release` and `deploy`. After: the directory, which knows the names, and the networks, which are asked
+//! whether they hold anything of an owner.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::{Coordinator, ListPlace, lost};
 use crate::actors::routes::Route;
+use crate::actors::sending::send;
 use crate::actors::{Fault, Item, Reply, Told};
 use crate::core::catalog::{ListRow, Listing, Naming};
 use crate::core::command::{Command, Filter, ListSlice};
@@ -19,37 +20,38 @@ use crate::core::types::{Name, NetworkId, Owner, Scope};
 /// Listings asked for at once.
 const PAGE: usize = 256;
 
-/// Networks in order of name, page by page; with a scope or owner, those that may hold something of it.
+/// Networks in order of name, page by page; with a scope or owner, only those that may hold something of it.
 pub(super) struct Walk<'a> {
     coordinator: &'a Coordinator,
     scope: Option<Scope>,
     owner: Option<Owner>,
-    /// What the owner would let go counts: what is promised to it, too.
+    /// Include what a release of the owner would release besides holdings: what is promised to it.
     counts_promises: bool,
-    /// The moment whose names it goes by; none: that of its first step.
+    /// The moment whose names the walk uses; none: that of its first step.
     pub(super) naming: Option<Naming>,
-    /// It goes on behind what a client was shown.
+    /// The walk continues after what a client was already shown.
     is_continued: bool,
     from: Bound<(Name, NetworkId)>,
     page: std::vec::IntoIter<ListRow>,
     ended: bool,
 }
 
-/// What moved in front of the place where a list goes on would be left out, and what moved behind it be shown twice.
+/// The refusal to continue a list: what moved to before the place where it continues would be left out, and what moved to
+/// after it shown twice.
 fn forgotten() -> Box<Fault> {
-    let problem = "goes on with a list of which it is not known any more how its networks were called when it began: another node \
-                   serves by now, or it was started again, and networks or subnets were made, removed, renamed or moved \
-                   since; or there were too many such changes. Begin again without it";
+    let problem = "continues a list that began before networks or subnets were created, removed, renamed or moved, and what \
+     they were called then is no longer known: another node serves by now, the server was restarted, or there were too many \
+     such changes. Begin again without it";
     Refusal::invalid("after", problem).into()
 }
 
 impl<'a> Walk<'a> {
-    /// Behind the network of an earlier page, or from the first one on.
+    /// Begins after the network of an earlier page, or with the first one.
     pub(super) fn after(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
         Self::begun(coordinator, place, Bound::Excluded)
     }
 
-    /// From the network of an earlier page on, or from the first one on.
+    /// Begins with the network of an earlier page, or with the first one.
     pub(super) fn from(coordinator: &'a Coordinator, place: Option<&ListPlace>) -> Self {
         Self::begun(coordinator, place, Bound::Included)
     }
@@ -67,13 +69,13 @@ impl<'a> Walk<'a> {
         Self { coordinator, scope, owner, counts_promises, naming, is_continued, from, page, ended: false }
     }
 
-    /// Passes over networks that hold nothing of the scope and owner, where they are given.
+    /// Skips networks that hold nothing of the scope and owner, if they are given.
     pub(super) fn holding(mut self, scope: Option<&Scope>, owner: Option<&Owner>) -> Self {
         (self.scope, self.owner) = (scope.cloned(), owner.cloned());
         self
     }
 
-    /// Passes over networks of which the scope, or the owner of it, would let nothing go.
+    /// Skips networks in which the scope, or its owner, would release nothing.
     pub(super) fn letting_go(mut self, scope: &Scope, owner: Option<&Owner>) -> Self {
         self.counts_promises = true;
         self.holding(Some(scope), owner)
@@ -94,7 +96,7 @@ impl<'a> Walk<'a> {
             let found = match self.coordinator.page(self.naming, self.from.clone(), PAGE).await? {
                 Some(found) => Some(found),
                 None if self.is_continued => return Err(forgotten()),
-                // Begun by this very request: it goes by what they are called now.
+                // The walk began with this very request: it uses the present names.
                 None => self.coordinator.page(None, self.from.clone(), PAGE).await?,
             };
             let (naming, page) = found.ok_or_else(lost)?;
@@ -107,13 +109,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Those of a page that hold something of the scope and owner, or do not tell. All are asked at once: one after the
+    /// Those of a page that hold something of the scope and owner, or do not answer. All are asked at once: one after the
     /// other, ten thousand networks would take a good part of a second.
     async fn holders(&self, page: Vec<ListRow>) -> Vec<ListRow> {
         if self.scope.is_none() && self.owner.is_none() {
             return page;
         }
-        // What moved may hold something that its network does not.
+        // Parts that moved elsewhere may hold something that their network does not.
         let asked = |row: &ListRow| self.coordinator.route_of(&row.listing).filter(|_| row.parts.is_none());
         let routed = page.into_iter().map(|row| (asked(&row), row));
         let may_hold = |route: &Option<Arc<Route>>| match (route, &self.scope) {
@@ -123,7 +125,7 @@ impl<'a> Walk<'a> {
         let (routes, page): (Vec<_>, Vec<_>) = routed.filter(|(route, _)| may_hold(route)).unzip();
         let Some(owner) = &self.owner else { return page };
         let question = match &self.scope {
-            // Nothing is let go of nothing; whether there is more is told all the same.
+            // A limit of nothing releases nothing; the answer still tells whether there is more.
             Some(scope) if self.counts_promises => {
                 Command::ReleaseOwner { scope: scope.clone(), owner: owner.clone(), limit: 0 }
             }
@@ -136,7 +138,7 @@ impl<'a> Walk<'a> {
         for (ticket, route) in (0..).zip(&routes) {
             let Some(route) = route else { continue };
             let item = Item { ticket, ..self.coordinator.item(question.clone(), true) };
-            super::send(&self.coordinator.shared, route, false, vec![item], &outlet, Instant::now());
+            send(&self.coordinator.shared, route, false, vec![item], &outlet, Instant::now());
         }
         drop(outlet);
         let mut holds = vec![true; page.len()];
@@ -146,7 +148,7 @@ impl<'a> Walk<'a> {
                 let has_none = match answer {
                     Ok(Outcome::Listed { slice: Slice { count, next, .. }, .. }) => count == 0 && next.is_none(),
                     Ok(Outcome::LetGo { more, .. }) => !more,
-                    _ => false, // It does not tell.
+                    _ => false, // The network does not answer.
                 };
                 holds[ticket as usize] = !has_none;
             }
@@ -160,7 +162,7 @@ impl Coordinator {
         self.shared.routes.by_id(listing.id)
     }
 
-    /// The name of a network, or the last one of one that was deleted and is remembered.
+    /// The name of a network, or the last name of a deleted one that is still remembered.
     pub(super) async fn name_of(&self, route: &Arc<Route>) -> Result<Name, Box<Fault>> {
         if let Some(name) = &route.name {
             return Ok(name.clone());

@@ -1,4 +1,4 @@
-//! What the directory is told and asked.
+//! The messages of the directory.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::core::types::{Generation, Name, NetworkId, SubnetId};
 
-/// Asks for these networks alone, among coordinated acts.
+/// Asks to lock these networks against other coordinated acts.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Lock {
-    /// Which.
+    /// The networks.
     pub networks: Vec<NetworkId>,
-    /// Told when it is granted.
+    /// Told when the lock is granted.
     pub granted: oneshot::Sender<()>,
 }
 
-/// Ends a [`Lock`], and the intent of its act where it came to nothing.
+/// Ends a [`Lock`], and the intent of its act if that came to nothing.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Unlock {
-    /// Which.
+    /// The networks.
     pub networks: Vec<NetworkId>,
     /// An intent that was not settled.
     pub abandon: Option<IntentId>,
@@ -38,7 +38,7 @@ pub struct Unlock {
 pub enum CatalogCheck {
     /// A new network's name and prefixes.
     Create,
-    /// Another name, and space: the network judges its own subnets by itself.
+    /// A new name, and space: the network itself judges its own subnets.
     Update,
     /// The name of a closed network.
     Restore,
@@ -46,7 +46,7 @@ pub enum CatalogCheck {
     Space(Option<(NetworkId, SubnetId)>),
 }
 
-/// Check and note, in one step.
+/// Checks and notes an intent, in one step.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Intend {
@@ -54,7 +54,7 @@ pub struct Intend {
     pub check: CatalogCheck,
     /// What to note.
     pub intent: Intent,
-    /// The intent's number, or why not.
+    /// Receives the intent's number, or why it was refused.
     pub decided: oneshot::Sender<Result<IntentId, Refusal>>,
 }
 
@@ -67,41 +67,41 @@ pub struct DurableNetwork {
     pub subnets: Vec<Arc<SubnetConfig>>,
 }
 
-/// What became of an act: lists and publishes it. Answered when it is published.
+/// Settles an act: lists and publishes its outcome. Answered when it is published.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct SettleAct {
-    /// The intent that it ends.
+    /// The intent that this ends.
     pub intent: Option<IntentId>,
     /// The network now.
     pub standing: DurableNetwork,
-    /// It is new: its actor starts now, above this generation.
+    /// Set if the network is new: its actor starts now, above this generation.
     pub created: Option<Generation>,
     /// Told when it is published.
     pub done: oneshot::Sender<()>,
 }
 
-/// A network is no more, durably.
+/// Reports that a network is durably gone.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Gone {
-    /// Which.
+    /// The network.
     pub id: NetworkId,
 }
 
-/// A subnet is in another network, durably.
+/// Reports that a subnet is durably in another network.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct MovedSubnet {
-    /// Which.
+    /// The subnet.
     pub subnet: SubnetId,
-    /// Whence.
+    /// The network that had it.
     pub from: NetworkId,
-    /// Whereto.
+    /// The network that has it.
     pub to: NetworkId,
 }
 
-/// A network was loaded again: this is so now.
+/// Reports a network that was loaded again, as it is now.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Reloaded {
@@ -111,12 +111,12 @@ pub struct Reloaded {
     pub subnets: Vec<Arc<SubnetConfig>>,
 }
 
-/// The tenure is over: nothing is started or published any more.
+/// Announces that the tenure is over: nothing is started or published any more.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Retire;
 
-/// A network's mailbox was found closed.
+/// Reports that a network's mailbox was found closed.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Dead {
@@ -124,18 +124,18 @@ pub struct Dead {
     pub route: Arc<Route>,
 }
 
-/// What is asked about all networks.
+/// A question about all networks.
 #[derive(Debug)]
 pub enum CatalogQuestion {
     /// Networks in which an address lies, in one realm or all.
     Holding(Option<Name>, Address),
-    /// Listings by name, then id: a page of a list that goes by the names of the moment at which it began.
+    /// Listings by name, then id: a page of a list that uses the names of the moment at which the list began.
     Page {
         /// That moment; none: now.
         since: Option<Naming>,
-        /// From there on.
+        /// Start here.
         from: Bound<(Name, NetworkId)>,
-        /// At most so many.
+        /// At most this many.
         limit: usize,
     },
     /// Realms and how many networks each has.
@@ -145,21 +145,21 @@ pub enum CatalogQuestion {
 /// Answer of a [`CatalogQuestion`].
 #[derive(Debug)]
 pub enum CatalogAnswer {
-    /// Of `Holding`.
+    /// The answer to `Holding`.
     Networks(Vec<Arc<Listing>>),
-    /// Of `Page`, and the moment that it goes by.
+    /// The answer to `Page`, with the moment whose names it uses.
     Page(Naming, Vec<ListRow>),
-    /// What was renamed or moved since the moment that was asked for is not known.
+    /// It is no longer known what was renamed or moved since the moment that was asked for.
     Forgotten,
-    /// Of `Realms`.
+    /// The answer to `Realms`.
     Realms(Vec<(Name, u64)>),
 }
 
-/// Asks about all networks.
+/// Asks a question about all networks.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct AskCatalog {
-    /// What.
+    /// The question.
     pub question: CatalogQuestion,
     /// The answer.
     pub told: oneshot::Sender<CatalogAnswer>,

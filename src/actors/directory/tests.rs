@@ -45,7 +45,7 @@ async fn intend(shared: &Shared, network: NetworkId, cidr: Cidr) -> Result<Inten
     answer.await.unwrap()
 }
 
-/// Whoever acted on it had it read before, and comes to say so afterwards.
+/// An act on the network had read it before, and reports it afterwards.
 #[actix::test]
 async fn what_is_said_of_a_network_when_it_is_gone_lists_it_no_more_and_guards_nothing() {
     let shared = service().await;

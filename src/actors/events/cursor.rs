@@ -1,6 +1,6 @@
-//! A place in the history of several shards: what a client hands back to go on from there.
+//! A place in the history of several shards: what a client hands back to continue from there.
 //!
-//! A *whole* cursor stands somewhere in every shard: where it names no place, at the beginning. Any other is of one shard.
+//! A *whole* cursor has a place in every shard: where it names none, that is the beginning. Any other cursor is of one shard.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,21 +10,21 @@ use crate::store::{Batch, Digest, Head, Seq, ShardId};
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cursor {
-    /// Of all shards.
+    /// Whether it is of all shards.
     pub whole: bool,
-    /// One for each shard at most, ascending; in a whole one none at its beginning.
+    /// At most one for each shard, ascending; a whole cursor has none for shards where it is at the beginning.
     places: Vec<Place>,
 }
 
 impl Cursor {
-    /// Of these places, of different shards.
+    /// A cursor of these places, of different shards.
     pub fn new(whole: bool, places: impl IntoIterator<Item = Place>) -> Self {
         let mut cursor = Self { whole, places: Vec::new() };
         places.into_iter().for_each(|place| cursor.advance(place));
         cursor
     }
 
-    /// Where it stands in a shard.
+    /// Its place in a shard.
     pub fn place(&self, shard: ShardId) -> Place {
         let at = self.places.binary_search_by_key(&shard.0, |place| place.shard);
         at.map_or_else(|_| beginning(shard), |at| self.places[at])
@@ -45,37 +45,37 @@ impl Cursor {
         }
     }
 
-    /// Did what is kept go past it? `common` is the last place of its line that is still there: then that is further on in some
-    /// shard, where the history that is kept begins, and nowhere further back.
+    /// Did retention pass the cursor? `common` is the last place of its line that still exists: if so, that place is further
+    /// on in some shard, where the kept history begins, and nowhere further back.
     pub fn is_passed_by(&self, common: &Self) -> bool {
         let shards = || self.places.iter().chain(&common.places).map(|place| ShardId(place.shard));
         let further = |shard| common.place(shard).seq > self.place(shard).seq;
         shards().any(further) && shards().all(|shard| further(shard) || common.place(shard) == self.place(shard))
     }
 
-    /// The part of it that is of one shard, if it has one.
+    /// The part of the cursor that is of one shard, if it has one.
     pub fn of_shard(&self, shard: ShardId) -> Option<Self> {
         let of_it = self.whole || self.places.iter().any(|place| place.shard == shard.0);
         of_it.then(|| Self::new(false, [self.place(shard)]))
     }
 }
 
-/// Before everything.
+/// The place before everything in a shard.
 pub fn beginning(shard: ShardId) -> Place {
     Place { shard: shard.0, ..Place::default() }
 }
 
-/// Behind everything of a shard.
+/// The place after everything in a shard.
 pub fn end_of(shard: ShardId, head: &Head) -> Place {
     Place { shard: shard.0, epoch: head.epoch.0, seq: head.seq.0, steps: None, digest: head.digest.0 }
 }
 
-/// Behind a batch.
+/// The place after a batch.
 pub fn behind(batch: &Batch, digest: Digest) -> Place {
     Place { shard: batch.shard.0, epoch: batch.epoch.0, seq: batch.seq.0, steps: None, digest: digest.0 }
 }
 
-/// The last batch of which nothing remains to be told, behind a place.
+/// The last batch of which nothing remains to be reported after a place.
 pub(super) fn told(place: &Place) -> Seq {
     if place.steps.is_none() { Seq(place.seq) } else { Seq(place.seq.saturating_sub(1)) }
 }

@@ -1,4 +1,4 @@
-//! Which events somebody wants: judged on an event, and before that on bytes, so that what nobody wants is not decoded.
+//! Filters events: judges an event, and before that its bytes, so that events that nobody wants are not decoded.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,31 +10,31 @@ use crate::store::chapters::Sought;
 use crate::store::history::{Glance, RecordedBatch};
 use crate::store::{ShardId, StoreError};
 
-/// What is not given excludes nothing.
+/// Which events are wanted. A field that is not given excludes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Filter {
-    /// Of these networks.
+    /// Only of these networks.
     pub networks: Option<Vec<NetworkId>>,
-    /// Of networks in this realm.
+    /// Only of networks in this realm.
     pub realm: Option<Name>,
-    /// Of holdings of this address, blocks around it included.
+    /// Only of holdings of this address, including blocks around it.
     pub address: Option<Address>,
-    /// Of holdings of this owner.
+    /// Only of holdings of this owner.
     pub owner: Option<Owner>,
-    /// Of holdings in this scope.
+    /// Only of holdings in this scope.
     pub scope: Option<Scope>,
     /// Not before.
     pub from: Option<WallTime>,
     /// Not after.
     pub to: Option<WallTime>,
-    /// The networks that are, or were, in the realm, ascending: known where the history is read. A realm has no index of its
+    /// The networks that are, or were, in the realm, ascending: known where the history is read. Realms have no index of their
     /// own, but networks have.
     #[serde(skip)]
     pub of_realm: Option<Vec<NetworkId>>,
 }
 
 impl Filter {
-    /// The shards in which wanted events may be; all of them where it does not say.
+    /// The shards in which wanted events may be; all shards if the filter names no networks.
     pub(super) fn shards(&self, shards: u16) -> Vec<ShardId> {
         match &self.networks {
             Some(networks) => {
@@ -47,12 +47,12 @@ impl Filter {
         }
     }
 
-    /// Is a cursor of these shards, in which wanted events may be, one of all networks? Also where there is one shard only.
+    /// Is a cursor of these shards, in which wanted events may be, one of all networks? Even if there is only one shard.
     pub(super) fn is_whole(&self, shards: &[ShardId]) -> bool {
         self.networks.is_none() || shards.len() > 1
     }
 
-    /// Of this network, as far as that is said?
+    /// Does the filter admit this network, as far as it names networks?
     pub fn of_network(&self, network: NetworkId) -> bool {
         self.networks.as_ref().is_none_or(|networks| networks.contains(&network))
             && self.of_realm.as_ref().is_none_or(|networks| networks.binary_search(&network).is_ok())
@@ -74,7 +74,7 @@ impl Filter {
             })
     }
 
-    /// Is it a holding of which events are wanted?
+    /// Are events of this holding wanted?
     pub fn wants_holding(&self, address: Address, held: &Reservation) -> bool {
         let holder = (held.holder.scope.as_str(), held.holder.owner.as_str());
         self.holds(address, held.prefix_length, holder)
@@ -94,7 +94,7 @@ impl Filter {
             && (!self.is_of_holdings() || of_holding())
     }
 
-    /// May a batch have an event that is wanted? A no is certain. The realm is looked at only where its networks are known.
+    /// May a batch have a wanted event? A no is certain. The realm is checked only if its networks are known.
     pub(super) fn may_want(&self, recorded: &RecordedBatch) -> Result<bool, StoreError> {
         recorded.any(|Glance { network, wall, key, held }| {
             let of_holding = || match key {
@@ -107,7 +107,7 @@ impl Filter {
         })
     }
 
-    /// What the index of the history is asked for.
+    /// What to look for in the index of the history.
     pub(super) fn wanted(&self) -> Sought<'_> {
         Sought {
             networks: self.networks.as_deref().or(self.of_realm.as_deref()),

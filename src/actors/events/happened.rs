@@ -1,4 +1,4 @@
-//! One event as the history tells it, out of a step.
+//! One event as the history reports it, made from a step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::store::{Act, Batch, Digest};
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Happened {
-    /// Behind it.
+    /// The place after the event.
     pub place: Place,
-    /// When, for people.
+    /// The wall time, for people.
     pub wall: WallTime,
-    /// When, by the time of its shard, in which leases are counted.
+    /// The time of its shard, in which leases are counted.
     pub time: ShardTime,
-    /// What.
+    /// Its kind.
     pub kind: EventKind,
     /// The network.
     pub network: NetworkId,
-    /// Its name then.
+    /// The name of the network at that time.
     pub name: Name,
     /// Its realm.
     pub realm: Name,
-    /// Of what.
+    /// What it is about.
     pub what: What,
     /// Who asked for it.
     pub by: CompactString,
@@ -46,14 +46,14 @@ pub enum What {
     Holding {
         /// Its address; of a block the first.
         address: Address,
-        /// As it was before; none where there was none.
+        /// As it was before; none if there was none.
         before: Option<Arc<Reservation>>,
-        /// As it is now; none where there is none any more.
+        /// As it is now; none if it ended.
         after: Option<Arc<Reservation>>,
     },
     /// The configuration of the network.
     Network {
-        /// As it is now; none: it is no more.
+        /// As it is now; none: the network is gone.
         config: Option<Arc<NetworkConfig>>,
         /// Subnets that came or changed.
         subnets: Vec<Arc<SubnetConfig>>,
@@ -63,7 +63,7 @@ pub enum What {
 }
 
 impl What {
-    /// The holding that it tells of: as it is now, or as it was.
+    /// The holding that the event is about: as it is now, or as it was.
     pub fn holding(&self) -> Option<&Arc<Reservation>> {
         match self {
             What::Holding { before, after, .. } => after.as_ref().or(before.as_ref()),
@@ -72,24 +72,24 @@ impl What {
     }
 }
 
-/// Takes batches apart: events in their order, from a place on.
+/// Takes batches apart into events, in their order, from a place on.
 #[derive(Debug)]
 pub struct Teller<'a> {
     filter: &'a Filter,
     names: &'a Names,
-    /// Networks whose configuration was met on the way, and in which batch: one behind it that changed it again may have
-    /// been passed over.
+    /// Networks whose configuration was met on the way, and in which batch: a later batch that changed the configuration again
+    /// may have been passed over.
     met: HashMap<NetworkId, (u64, Arc<NamedNetwork>)>,
 }
 
 impl<'a> Teller<'a> {
-    /// For those who want these.
+    /// Reports the events that a filter wants.
     pub fn new(filter: &'a Filter, names: &'a Names) -> Self {
         Self { filter, names, met: HashMap::new() }
     }
 
-    /// The events of a batch behind a place in its shard, at most `room` of them, each handed on. Moves the place behind
-    /// what was looked at. False: there was no room for all.
+    /// Hands on the events of a batch after a place in its shard, at most `room` of them. Moves the place to after what was
+    /// looked at. False: there was no room for all.
     pub fn tell(
         &mut self,
         batch: &Batch,
@@ -164,7 +164,7 @@ fn what(act: &Act, step: &Step, before: Option<&Arc<Reservation>>) -> What {
                 | None => None,
             },
         },
-        // The record of a deployment tells nothing by itself: it never comes with an event.
+        // The record of a deployment is not an event by itself: it never comes with one.
         Key::Config | Key::Subnet(_) | Key::Deployment => {
             let config = match &step.state {
                 Some(State::Config(config)) => Some(Arc::clone(config)),

@@ -1,9 +1,10 @@
-//! `events.history` with `at`: what was held at a time.
+//! `events.history` with `at`: what was held at a given time.
 //!
-//! All of the history is read for it that may tell of it: what happened until then says what was granted, and what happened
-//! since says what was there before, of holdings that are older than the history that is kept. That can take longer than
-//! anybody should wait for a page, so a *walk* is kept for some time: each page reads on for a moment, and tells nothing
-//! until all is read. Whoever asks the same goes on with the same walk. When it is not kept any more, it begins again.
+//! All of the history that may matter is read for this: what happened until that time shows what was granted, and what
+//! happened since shows what was there before, for holdings that are older than the kept history. That can take longer than
+//! anybody should wait for a page, so a *walk* is kept for some time: each page reads on for a moment, and returns nothing
+//! until everything is read. A client that repeats the same question continues the same walk. If the walk is no longer kept,
+//! it begins again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -28,53 +29,53 @@ use crate::core::state::{EventKind, Reservation};
 use crate::core::types::{Name, NetworkId, Place, ShardTime, WallTime};
 use crate::limits::{HISTORY_AT_MAX, HISTORY_WALKS_MAX};
 
-/// How long a walk is kept for who asked last.
+/// How long a walk is kept after it was last asked for.
 const KEPT_FOR: Duration = Duration::from_secs(30);
-/// How long who asked last is waited for, while somebody else wants to walk and there is no room.
+/// How long a walk is kept for its last asker if somebody else wants to walk and there is no room.
 const WAITED_FOR: Duration = Duration::from_secs(5);
-/// Who granted what was granted before the history that is kept.
+/// Shown as the granter of what was granted before the kept history.
 const UNKNOWN: &str = "unknown";
 
-/// Where a page goes on.
+/// Where a page continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HeldPlace {
-    /// Nothing was told yet.
+    /// Nothing was reported yet.
     First,
-    /// Behind this address of this network.
+    /// After this address of this network.
     Behind(Name, NetworkId, Option<Address>),
 }
 
-/// What was held, in order of `order_of`, each with the cursor behind the event that made it so.
+/// What was held, in order of `order_of`, each with the cursor after the event that made it so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldPage {
-    /// Each holding as of the event that is the last one of it until then.
+    /// Each holding as of its last event up to that time.
     pub events: Vec<(Happened, Cursor)>,
-    /// Where to go on, if that was not all; nothing need have been told.
+    /// Where to continue, if that was not all; the page may be empty.
     pub next: Option<HeldPlace>,
 }
 
-/// An address of a network; of a block the first.
+/// An address of a network; for a block its first.
 type AddressKey = (NetworkId, Address);
 
 /// What is known of an address that was held at the time: its event, and a cursor somewhere before it.
 type KnownEvent = (Box<Happened>, Arc<Cursor>);
 
-/// By address what was held; none where it is known that nothing was, although what came later is older than the time.
+/// What was held, by address; none if it is known that nothing was, although there are later events.
 type HeldThen = BTreeMap<AddressKey, Option<KnownEvent>>;
 
-/// The way through the history for one question. See the module.
+/// The walk through the history for one question. See the module.
 #[derive(Debug, Default)]
 pub enum HeldWalk {
-    /// Nothing was read.
+    /// Nothing was read yet.
     #[default]
     New,
-    /// Some was read.
+    /// Some of it was read.
     Reading(Box<HeldReading>),
-    /// All was read, when the time was that: what was held, in order.
+    /// Everything was read, at this time: what was held, in order.
     Read(WallTime, Vec<KnownEvent>),
 }
 
-/// A walk on its way.
+/// A walk that is under way.
 #[derive(Debug)]
 pub struct HeldReading {
     filter: Filter,
@@ -86,14 +87,14 @@ pub struct HeldReading {
     now: Vec<View>,
 }
 
-/// What is asked, as it was asked.
+/// The question, as it was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldQuestion {
     /// The network's name, or its id.
     pub network: Option<CompactString>,
     /// What is wanted.
     pub filter: Filter,
-    /// When.
+    /// The time asked about.
     pub at: WallTime,
 }
 
@@ -114,17 +115,17 @@ pub struct Walks(Mutex<Keeping>);
 #[derive(Debug, Default)]
 struct Keeping {
     walks: Vec<KeptWalk>,
-    /// Somebody calls [`Walks::sweep`] until it finds none.
+    /// A task calls [`Walks::sweep`] until no walk is left.
     is_swept: bool,
 }
 
 impl Walks {
     fn keeping(&self) -> MutexGuard<'_, Keeping> {
-        // A panic inside leaves walks that are all good.
+        // A panic inside leaves all walks in order.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The walk for a question, a new one where none is kept; and whether this one is: it is not where there is no room.
+    /// The walk for a question, a new one if none is kept; and whether this walk is kept: it is not if there is no room.
     pub fn of(&self, question: &HeldQuestion) -> (SharedWalk, bool) {
         let kept = &mut self.keeping().walks;
         if let Some(one) = kept.iter_mut().find(|one| one.question == *question) {
@@ -143,12 +144,12 @@ impl Walks {
         (walk, true)
     }
 
-    /// Forgets one.
+    /// Drops a walk.
     pub fn forget(&self, walk: &SharedWalk) {
         self.keeping().walks.retain(|one| !Arc::ptr_eq(&one.walk, walk));
     }
 
-    /// Is somebody to call [`Walks::sweep`] from now on, until it finds none? Tells so once.
+    /// Must a task call [`Walks::sweep`] from now on, until no walk is left? Says so once.
     pub fn wants_sweeper(&self) -> bool {
         let mut keeping = self.keeping();
         let wants = !keeping.walks.is_empty() && !keeping.is_swept;
@@ -156,7 +157,8 @@ impl Walks {
         wants
     }
 
-    /// Forgets those that nobody asked for any more. How long until there may be more of them; none: none are kept.
+    /// Drops the walks that nobody asks for any more. Returns how long until there may be more of them; none: no walks are
+    /// kept.
     pub fn sweep(&self) -> Option<Duration> {
         let mut keeping = self.keeping();
         keeping.walks.retain(|one| one.asked.elapsed() < KEPT_FOR);
@@ -166,7 +168,7 @@ impl Walks {
 }
 
 impl HeldWalk {
-    /// Must it begin? Also when the time was still to come as it ended, and somebody asks from the beginning.
+    /// Must the walk begin? Also if `at` was still in the future when it ended, and somebody asks from the beginning.
     pub fn begins(&self, at: WallTime, after: Option<&HeldPlace>) -> bool {
         match self {
             Self::New => true,
@@ -175,9 +177,9 @@ impl HeldWalk {
         }
     }
 
-    /// Begins: `now` is what was held just before.
+    /// Begins the walk: `now` is what was held just before.
     pub fn begin(&mut self, shared: &Shared, filter: Filter, at: WallTime, now: Vec<View>) {
-        // A holding that somebody else took over, or that ended, is told by the holder before: time is judged by the walk.
+        // A holding that another holder took over, or that ended, shows the holder before: the walk itself judges the time.
         let filter = Filter { from: None, to: None, ..filter };
         let shards = filter.shards(shared.info.shards);
         let from = Cursor::new(filter.is_whole(&shards), shards.iter().map(|&shard| beginning(shard)));
@@ -185,7 +187,7 @@ impl HeldWalk {
         *self = Self::Reading(Box::new(HeldReading { filter, at, from, end, known: HeldThen::new(), now }));
     }
 
-    /// The page behind a place, asked for at `begun`. Reads on for a moment first, if not all is read.
+    /// The page after a place, asked for at `begun`. First reads on for a moment, if not everything is read.
     ///
     /// # Errors
     /// As of [`super::page()`]; a refusal of `at` beyond [`HISTORY_AT_MAX`] addresses.
@@ -225,7 +227,7 @@ impl HeldWalk {
     }
 }
 
-/// What was held, or is, is more than is gathered for one request. Asked again it is no less.
+/// The refusal if what was held, or is, is more than is gathered for one request. Asking again does not help.
 pub(in crate::actors) fn too_much_held(filter: &Filter) -> Box<Fault> {
     let Filter { networks, address, owner, scope, .. } = filter;
     let given = [networks.is_some(), scope.is_some(), owner.is_some(), address.is_some()];
@@ -237,12 +239,12 @@ pub(in crate::actors) fn too_much_held(filter: &Filter) -> Box<Fault> {
         [most @ .., last] => format!("give {} or {last}, too", most.join(", ")),
     };
     let problem =
-        format!("would tell of more than {HISTORY_AT_MAX} addresses that were held then, or are now; {narrower}");
+        format!("would list more than {HISTORY_AT_MAX} addresses that were held then or are held now; {narrower}");
     Refusal::invalid("at", problem).into()
 }
 
 impl HeldReading {
-    /// Reads for a moment, some in any case. True: that was all, and what is known is what was held.
+    /// Reads for a moment, but always something. True: everything was read, and `known` is what was held.
     async fn read_on(&mut self, shared: &Shared, begun: Instant) -> Result<bool, Box<Fault>> {
         let Self { filter, at, from, end, known, now } = self;
         let at = *at;
@@ -255,7 +257,7 @@ impl HeldReading {
             if known.len() > HISTORY_AT_MAX {
                 return Err(too_much_held(filter));
             }
-            if begun.elapsed() > PAGE_WITHIN {
+            if begun.elapsed() > PAGE_WITHIN && !scan.is_over() {
                 *from = scan.cursor;
                 return Ok(false);
             }
@@ -281,12 +283,12 @@ impl HeldReading {
     }
 }
 
-/// What an event tells of a time.
+/// Notes what an event shows of the time asked about.
 fn learn(known: &mut HeldThen, event: Happened, begin: &Arc<Cursor>, at: WallTime) {
     let What::Holding { address, before, after } = &event.what else { return };
     let (key, address) = ((event.network, *address), *address);
     if event.wall <= at {
-        // What was let go until then is known by not being there.
+        // What was released until then is known by not being there.
         match after {
             Some(_) => drop(known.insert(key, Some((Box::new(event), Arc::clone(begin))))),
             None => drop(known.remove(&key)),
@@ -299,12 +301,12 @@ fn learn(known: &mut HeldThen, event: Happened, begin: &Arc<Cursor>, at: WallTim
         let grant = grant_of(&event, address, Arc::clone(was));
         unknown.insert(Some((Box::new(grant), Arc::new(Cursor::default()))));
     } else if before.is_none() && after.as_ref().is_some_and(|after| was_then(&after)) {
-        // It was held then, in another network, and came with its subnet.
+        // It was held at that time, in another network, and came here with its subnet.
         unknown.insert(None);
     }
 }
 
-/// By name of the network, then by address.
+/// The order of a page: by name of the network, then by address.
 fn order_of(event: &Happened) -> (&Name, NetworkId, Option<Address>) {
     let address = match &event.what {
         What::Holding { address, .. } => Some(*address),
@@ -313,16 +315,16 @@ fn order_of(event: &Happened) -> (&Name, NetworkId, Option<Address>) {
     (&event.name, event.network, address)
 }
 
-/// The place behind an event.
+/// The place after an event.
 pub fn place_of(event: &Happened) -> HeldPlace {
     let (name, id, address) = order_of(event);
     HeldPlace::Behind(name.clone(), id, address)
 }
 
-/// The grant of what was there before an event, as far as the holding itself tells it.
+/// The grant of what existed before an event, as far as the holding itself shows it.
 fn grant_of(event: &Happened, address: Address, held: Arc<Reservation>) -> Happened {
     let created = held.created_at;
-    // Its lease is counted from the event that is known.
+    // Its lease is counted from the known event.
     let since = event.wall.0.saturating_sub(created.0);
     Happened {
         place: Place { seq: 0, steps: None, digest: 0, ..event.place },
@@ -338,7 +340,7 @@ fn grant_of(event: &Happened, address: Address, held: Arc<Reservation>) -> Happe
     }
 }
 
-/// The grant of what is held now, as far as the holding itself tells it.
+/// The grant of what is held now, as far as the holding itself shows it.
 fn grant_of_view(view: View, place: Place) -> Happened {
     let held = view.reservation;
     let lease_at = |ends: ShardTime| {
@@ -374,7 +376,7 @@ mod tests {
             fault => panic!("{fault:?}"),
         };
         let all = refused(Filter::default());
-        assert!(all.starts_with("`at` would tell of more than 100000 addresses"), "{all}");
+        assert!(all.starts_with("`at` would list more than 100000 addresses"), "{all}");
         assert!(all.ends_with("; give `network`, `scope`, `owner` or `address`, too"), "{all}");
         let networks = Some(vec![NetworkId(1)]);
         let named = refused(Filter { networks: networks.clone(), ..Filter::default() });

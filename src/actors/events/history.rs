@@ -1,6 +1,6 @@
 //! `events.history`: what happened, page by page.
 //!
-//! Reads the store and the index on a thread for work that blocks, never on one of the reactors.
+//! Reads the store and the index on a thread for blocking work, never on a reactor.
 
 use std::time::{Duration, Instant};
 
@@ -18,19 +18,19 @@ use crate::store::ShardId;
 /// Time after which a page ends with what was found so far.
 pub(super) const PAGE_WITHIN: Duration = Duration::from_millis(60);
 
-/// Events, each run of them behind a cursor.
+/// Events, in runs that each follow a cursor.
 pub type Runs = Vec<(Cursor, Vec<Happened>)>;
 
 /// A page of `events.history`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
-    /// The events in order. The cursor of each is that of its run, moved behind the events of the run up to it.
+    /// The events in order. The cursor of each is that of its run, moved to after the events of the run up to it.
     pub runs: Runs,
     /// Where the next page begins.
     pub next: Option<Cursor>,
 }
 
-/// What happened behind a cursor, or from the beginning, at most so many events.
+/// The events after a cursor, or from the beginning, at most `limit`.
 ///
 /// # Errors
 /// As of [`super::page()`].
@@ -51,15 +51,15 @@ pub async fn past(shared: &Shared, filter: &Filter, after: Option<Cursor>, limit
         if !events.is_empty() {
             runs.push((begin, events));
         }
-        if begun.elapsed() > PAGE_WITHIN {
+        if begun.elapsed() > PAGE_WITHIN && !scan.is_over() {
             return Ok(Past { runs, next: Some(scan.cursor) });
         }
     }
     Ok(Past { runs, next: None })
 }
 
-/// Where to go on in a piece of which only some events are told: a shard of which something is left goes on behind what
-/// was told of it.
+/// Where to continue in a piece of which only some events are reported: a shard of which something is left continues after
+/// what was reported of it.
 fn cut(begin: &Cursor, end: &Cursor, told: &[Happened], rest: &[Happened]) -> Cursor {
     let mut next = end.clone();
     for event in rest {
@@ -82,7 +82,7 @@ pub fn networks_of(shared: &Shared, text: &str) -> Vec<NetworkId> {
     found
 }
 
-/// The cursor behind each event of a page.
+/// The cursor after each event of a page.
 pub fn cursors(runs: Runs) -> impl Iterator<Item = (Happened, Cursor)> {
     runs.into_iter().flat_map(|(mut at, events)| {
         events.into_iter().map(move |event| {

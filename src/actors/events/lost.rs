@@ -1,14 +1,15 @@
-//! Where to go on when a cursor leads nowhere: a place of its line that is still there, as late as is certain.
+//! Finds where to continue when a cursor is lost: a place of its line that still exists, as late as is certain.
 //!
-//! What a line that was cut off had in common with the one that goes on ends before the take-over under which the cursor
-//! was told, at the latest; batches of earlier take-overs were before it on both.
+//! What a line that was cut off shares with the line that goes on ends, at the latest, before the take-over under which the
+//! cursor was issued; batches of earlier take-overs come before that on both lines.
 //!
-//! *Otherwise:* it goes back to the end of the take-over before also where one owner told for weeks, and of those weeks the last
-//! second was cut off: whoever goes on from there is told all of it again. Where in his time the lines parted the next take-over
-//! says, by its parent's token and the batch behind which it stands. But a cursor names a take-over by its number, and after a
-//! failover two may have the same: of a stretch of that number nobody could say that it is what was told, and somebody who
-//! believed it would miss what stands there instead. To be told twice is the lesser evil. A cursor with the token, or some bits of
-//! it, could tell them apart: a second form of it, which all nodes of a register have to read before one of them writes it.
+//! *Why not later:* this goes back to the end of the previous take-over even if one owner served for weeks and only the last
+//! second of them was cut off: a client that continues from there gets all those weeks again. The next take-over records where
+//! in them the lines parted, by its parent's token and the batch that it follows. But a cursor names a take-over by its
+//! number, and after a failover two take-overs may have the same number: nobody could say whether a stretch of that
+//! number is what the client was told, and a client that relied on it would miss what stands there instead. Being told twice
+//! is the lesser evil. A cursor with the token, or some bits of it, could tell them apart: a second form of cursor, which all
+//! nodes of a register must be able to read before one of them writes it.
 
 use super::Cursor;
 use super::cursor::{beginning, told};
@@ -21,33 +22,34 @@ use crate::core::types::Place;
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError};
 
-/// A cursor that says nothing of the network asked for.
+/// The refusal of a cursor that has no place for the network asked for.
 pub fn of_another_network(field: &'static str) -> Refusal {
-    Refusal::invalid(field, "is of another network; take one of this network, or one over all networks")
+    Refusal::invalid(field, "belongs to another network; use one of this network, or one over all networks")
 }
 
-/// Is what a cursor says of the shards that a filter looks at a place of their lines, with everything behind it kept?
+/// Checks that the cursor's places in the filter's shards are on their lines, and that everything after them is kept.
 ///
 /// # Errors
-/// [`Fault::CursorLost`] if it is not.
+/// [`Fault::CursorLost`] if they are not.
 pub async fn check(shared: &Shared, filter: &Filter, cursor: &Cursor) -> Result<(), Box<Fault>> {
     let shards = filter.shards(shared.info.shards);
     let common = last_common(shared, &shards, cursor).await.map_err(unread)?;
     let moved = |shard: &&ShardId| common.place(**shard) != cursor.place(**shard);
     let Some(&shard) = shards.iter().find(moved) else { return Ok(()) };
     let (place, kept) = (cursor.place(shard), common.place(shard));
-    // Where it is put back to the beginning of what is kept, something between may be gone; or its line is another one.
+    // If the place is put back to the beginning of the kept history, either something in between is gone, or its line is
+    // another one.
     let older = place.seq < kept.seq && (kept.steps.is_none() || told(&place).0 + 1 < kept.seq);
     let problem = if older { TOO_OLD } else { CUT_OFF };
     Err(Box::new(Fault::CursorLost { problem: problem.to_owned(), last_common: common }))
 }
 
-/// Where a walk over the history starts: behind a cursor, or where what is kept of each shard begins. So each cursor on the way
-/// tells exactly how far it came, and what retention takes from behind it meanwhile is noticed.
+/// Where a walk over the history starts: after a cursor, or where the kept history of each shard begins. So each cursor on the
+/// way shows exactly how far it came, and the walk notices what retention removes meanwhile.
 ///
 /// # Errors
-/// [`Fault::CursorLost`] if the cursor is no place of the line; [`Fault::Unavailable`] if the store cannot be read; a refusal of one
-/// that says nothing of the networks asked for.
+/// [`Fault::CursorLost`] if the cursor is not a place of the line; [`Fault::Unavailable`] if the store cannot be read; a
+/// refusal of a cursor that has no place for the networks asked for.
 pub(super) async fn start(shared: &Shared, filter: &Filter, after: Option<Cursor>) -> Result<Cursor, Box<Fault>> {
     let shards = filter.shards(shared.info.shards);
     if after.as_ref().is_some_and(|after| shards.iter().all(|&shard| after.of_shard(shard).is_none())) {
@@ -55,7 +57,7 @@ pub(super) async fn start(shared: &Shared, filter: &Filter, after: Option<Cursor
     }
     let mut cursor = after.clone().unwrap_or_else(|| Cursor::new(filter.is_whole(&shards), []));
     for &shard in &shards {
-        // A network of that name may have come since, on another shard.
+        // A network of that name may have been created since, on another shard.
         if after.as_ref().is_none_or(|after| after.of_shard(shard).is_none()) {
             let line = Line { shared, shard, tip: shared.feed.tip(shard) };
             cursor.advance(line.begin().await.map_err(unread)?);
@@ -67,8 +69,8 @@ pub(super) async fn start(shared: &Shared, filter: &Filter, after: Option<Cursor
     Ok(cursor)
 }
 
-/// The cursor with every place that leads nowhere put back to the last one that it certainly has in common with what is there; where
-/// that is older than the history that is kept, to the beginning of that.
+/// The cursor with every lost place put back to the last one that it certainly shares with the existing line; if that is older
+/// than the kept history, to the beginning of that.
 pub(super) async fn last_common(shared: &Shared, shards: &[ShardId], cursor: &Cursor) -> Result<Cursor, StoreError> {
     let mut common = cursor.clone();
     for &shard in shards {
@@ -81,7 +83,7 @@ pub(super) async fn last_common(shared: &Shared, shards: &[ShardId], cursor: &Cu
     Ok(common)
 }
 
-/// The line of a shard as it is.
+/// The present line of a shard.
 struct Line<'a> {
     shared: &'a Shared,
     shard: ShardId,
@@ -89,7 +91,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The first batch behind a seq that is kept.
+    /// The first kept batch after a seq.
     async fn next(&self, after: Seq) -> Result<Option<RecordedBatch>, StoreError> {
         let stretch = Stretch { shard: self.shard, after, until: Seq(self.tip.seq) };
         if stretch.after >= stretch.until {
@@ -98,7 +100,7 @@ impl Line<'_> {
         Ok(self.shared.store.recorded(vec![stretch], 0).await?.into_iter().next())
     }
 
-    /// Is a place on it, and everything behind it kept?
+    /// Is a place on the line, and everything after it kept?
     async fn has(&self, place: &Place) -> Result<bool, StoreError> {
         if place.seq >= self.tip.seq {
             return Ok((place.seq, place.digest) == (self.tip.seq, self.tip.digest));
@@ -113,22 +115,22 @@ impl Line<'_> {
         })
     }
 
-    /// Before everything that is kept.
+    /// The place before everything that is kept.
     async fn begin(&self) -> Result<Place, StoreError> {
         let Some(first) = self.next(Seq(0)).await? else { return Ok(self.tip) };
-        // Where a register was written anew while a shard stood at its first batch, the line begins with one that says nothing,
-        // and does not follow the beginning.
+        // If a register was written anew while a shard stood at its first batch, the line begins with an empty batch that does
+        // not follow the beginning.
         if first.seq == Seq(1) && first.follows(Digest::default()).is_some() {
             return Ok(beginning(self.shard));
         }
         Ok(Place { steps: Some(0), ..first.place(first.digest.unwrap_or_default())? })
     }
 
-    /// The last place before one that is not on it.
+    /// The last place before one that is not on the line.
     async fn before(&self, place: &Place) -> Result<Place, StoreError> {
         let Some(first) = self.next(Seq(0)).await? else { return Ok(self.tip) };
         let begin = Place { steps: Some(0), ..first.place(first.digest.unwrap_or_default())? };
-        // Epochs rise along the line: the last batch of an earlier take-over is found by halving.
+        // Epochs rise along the line: the last batch of an earlier take-over is found by binary search.
         let (mut low, mut high) = (first.seq.0, place.seq.min(self.tip.seq));
         let mut last = begin;
         while low <= high {

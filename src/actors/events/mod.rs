@@ -1,4 +1,4 @@
-//! What happened, told to those who want to know: from any cursor on, in order, without gaps.
+//! Reports what happened to those who want to know: from any cursor on, in order, without gaps.
 //!
 //! ```text
 //!  committer ──durable groups──▶ Feed ◀──pages── watch (`server::watch`, here or through another node)
@@ -6,31 +6,31 @@
 //!                                store: what is older than the feed's memory
 //! ```
 //!
-//! **Pulled, not pushed.** Who watches holds a [`Cursor`] and asks for the page of events behind it ([`page()`]); when there is
-//! nothing it waits for the next group. So nothing is kept for anybody, a slow one slows nobody, and going on after a lost
-//! connection, a restart or a take-over is the same as going on: the cursor says from where, and its digest whether that
-//! is a place of this line. If it is not, it is `cursor_lost`, never a silent jump.
+//! **Pulled, not pushed.** A watcher keeps a [`Cursor`] and asks for the page of events after it ([`page()`]); if there are
+//! none it waits for the next group. So nothing is kept for any watcher, a slow watcher slows nobody, and continuing after a
+//! lost connection, a restart or a take-over is the same as continuing at any time: the cursor says from where, and its digest
+//! whether that is a place of this line. If it is not, the answer is `cursor_lost`, never a silent jump.
 //!
-//! **What is told is durable.** The feed knows of each shard how far it is durable as the store is set to; what may be
-//! written beyond is not told.
+//! **Only durable events are reported.** The feed knows how far each shard is durable, by the durability that the store is set
+//! to; what may be written beyond that is not reported.
 //!
-//! **Cost.** A commit notes where its shards stand. While somebody watches, the last groups are kept in memory, so that those who
-//! keep up never read from the store: each until as many bytes came behind it as [`Feed::new`] is told.
+//! **Cost.** A commit notes where its shards stand. While somebody watches, the last groups are kept in memory, so that
+//! watchers who keep up never read from the store: each group until as many bytes followed it as [`Feed::new`] is given.
 //!
 //! | file | does |
 //! | --- | --- |
-//! | `cursor` | where somebody stands in the history |
-//! | `happened` | events out of batches |
-//! | `filter` | who wants which |
-//! | `names` | what networks were called when |
-//! | `page` | the events behind a cursor |
-//! | `lost` | where to go on when a cursor leads nowhere |
-//! | `history` | what happened from the beginning on, page by page |
+//! | `cursor` | a place in the history |
+//! | `happened` | events, made from batches |
+//! | `filter` | which events are wanted |
+//! | `names` | the names of networks over time |
+//! | `page` | the events after a cursor |
+//! | `lost` | where to continue when a cursor is lost |
+//! | `history` | what happened, page by page |
 //! | `held` | what was held at a time |
-//! | `scan` | the way of both through the store, by the index |
-//! | `scribe` | writes the index that they use, behind the commits |
+//! | `scan` | the walk of both through the store, by the index |
+//! | `scribe` | writes the index that they use, after the commits |
 //!
-//! Review notes: is anything told beyond a tip? Is every batch that is told proved to follow the one before?
+//! Review notes: is anything reported beyond a tip? Is every batch that is reported proved to follow the one before?
 
 pub mod cursor;
 pub mod filter;
@@ -61,27 +61,27 @@ use self::names::Names;
 pub use self::page::{EventsPage, page};
 use super::{Fault, NotReadyReason};
 use crate::core::state::EventKind;
-use crate::core::types::Place;
+use crate::core::types::{Generation, Place, ShardTime};
 use crate::store::{Batch, Committed, Digest, Head, ShardId, StoreError};
 
-/// How long groups are kept in memory for somebody who asked, and may ask again.
+/// How long groups are kept in memory for a watcher that asked, and may ask again.
 const WANTED_FOR_MS: u64 = 30_000;
-/// How long somebody waits for the names of networks, who asks for history just after a start.
+/// How long a request for history just after a start waits for the names of networks.
 const READ_UP_WITHIN: Duration = Duration::from_secs(2);
 
-/// A group that was made durable, for those who keep up.
+/// A group that became durable, for watchers who keep up.
 #[derive(Debug)]
 pub(super) struct DurableGroup {
     batches: Arc<[Batch]>,
-    /// Of each batch: digest of its shard's line before and with it.
+    /// For each batch: the digest of its shard's line before and with it.
     digests: Vec<(Digest, Digest)>,
     bytes: usize,
 }
 
 impl DurableGroup {
-    /// Its batches in the order in which they are told. Shards have no order among each other, but who follows a subnet that moves
-    /// from one to another is told first that it leaves, then that it arrives: else what he knows of an address would end with
-    /// the departure.
+    /// Its batches in the order in which they are reported. Shards have no order among each other, but a client that follows a
+    /// subnet which moves from one to another is first told that it leaves, then that it arrives: otherwise the last it knew
+    /// of an address would be the departure.
     fn in_order(&self) -> impl Iterator<Item = (&Batch, (Digest, Digest))> {
         let both = || self.batches.iter().zip(self.digests.iter().copied());
         let is_one = self.batches.len() < 2;
@@ -90,9 +90,9 @@ impl DurableGroup {
     }
 }
 
-/// Does something leave with this batch for another network?
+/// Does something leave for another network with this batch?
 fn gives_away(batch: &Batch) -> bool {
-    // What spans networks is of a transaction.
+    // What spans networks has a transaction.
     let joint = batch.acts.iter().filter(|act| act.transaction.is_some());
     joint.flat_map(|act| &act.steps).any(|step| {
         let kind = step.event.as_ref().map(|event| event.kind);
@@ -103,7 +103,7 @@ fn gives_away(batch: &Batch) -> bool {
 /// The last groups.
 #[derive(Debug)]
 struct LastGroups {
-    /// Where the shards stood before the first of them.
+    /// The places of the shards before the first of the groups.
     base: Vec<Place>,
     groups: VecDeque<Arc<DurableGroup>>,
     bytes: usize,
@@ -111,17 +111,25 @@ struct LastGroups {
 
 #[derive(Debug)]
 struct Inner {
-    /// Behind the last durable batch of each shard.
+    /// The place after the last durable batch of each shard.
     tips: Vec<Place>,
+    /// What the head of each shard says there: its time, and the highest generation given.
+    bounds: Vec<(ShardTime, Generation)>,
     /// None while nobody watches.
     kept: Option<LastGroups>,
-    /// Which memory it is: another one with each tenure, and wherever something became durable that is not among the groups.
-    /// Whoever kept up with the memory before is not behind because of that.
+    /// Identity of this memory: it changes with each tenure, and whenever something became durable that is not among the
+    /// groups. A watcher that kept up with the previous memory does not count as behind because of that.
     memory: u128,
     closed: bool,
 }
 
 impl Inner {
+    fn bound(&mut self, shard: ShardId, time: ShardTime, generation: Generation) {
+        if let Some(bounds) = self.bounds.get_mut(usize::from(shard.0)) {
+            *bounds = (time, generation);
+        }
+    }
+
     /// What became durable is not among the groups.
     fn forget(&mut self) {
         self.kept = None;
@@ -129,24 +137,24 @@ impl Inner {
     }
 }
 
-/// Where the history ends, and its last groups. One for each tenure.
+/// The end of the history, and its last groups. One for each tenure.
 #[derive(Debug)]
 pub struct Feed {
-    /// Bytes behind a group, by the committer's upper estimate, beyond which it is not kept any more.
+    /// Bytes after a group, by the committer's upper estimate, beyond which the group is no longer kept.
     bytes_max: usize,
-    /// What networks are called.
+    /// The names of networks.
     pub names: Names,
     inner: Mutex<Inner>,
     /// Boot time until which groups are kept.
     wanted_until_ms: AtomicU64,
-    /// Counts changes of the above.
+    /// Counts changes of `inner`.
     changed: watch::Sender<u64>,
     /// Cancelled when the tenure is over.
     closing: CancellationToken,
-    /// Cancelled when what was there as the tenure began has been read, as far as it can be: from then on it is known what networks
-    /// were called.
+    /// Cancelled when the history before this tenure has been read, as far as possible: from then on the names of networks are
+    /// known.
     is_read_up: CancellationToken,
-    /// Why not all of it could be read.
+    /// Why not all of the history could be read.
     unread: Mutex<Option<StoreError>>,
 }
 
@@ -157,15 +165,17 @@ impl Drop for Feed {
 }
 
 impl Feed {
-    /// Over shards that stand at these heads. A watch that goes on in another tenure is not behind only because nothing is kept
-    /// there yet.
+    /// A feed of shards with these heads. A watch that continues in another tenure is not behind merely because nothing is
+    /// kept there yet.
     pub fn new(tenure: u128, heads: &[(ShardId, Head)], bytes_max: usize) -> Self {
-        let mut tips: Vec<Place> = heads.iter().map(|(shard, head)| end_of(*shard, head)).collect();
-        tips.sort_by_key(|place| place.shard);
+        let mut heads = heads.to_vec();
+        heads.sort_by_key(|(shard, _)| *shard);
+        let tips = heads.iter().map(|(shard, head)| end_of(*shard, head)).collect();
+        let bounds = heads.iter().map(|(_, head)| (head.time, head.generation)).collect();
         Self {
             bytes_max,
             names: Names::default(),
-            inner: Mutex::new(Inner { tips, kept: None, memory: tenure, closed: false }),
+            inner: Mutex::new(Inner { tips, bounds, kept: None, memory: tenure, closed: false }),
             wanted_until_ms: AtomicU64::new(0),
             changed: watch::Sender::new(0),
             closing: CancellationToken::new(),
@@ -175,11 +185,11 @@ impl Feed {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // A panic inside leaves it whole: what is pushed and what is noted are single statements.
+        // A panic inside leaves it consistent: each push and each note is a single statement.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A group is durable. `bytes` is the committer's estimate of it.
+    /// Notes that a group is durable. `bytes` is the committer's estimate of it.
     pub(super) fn publish(&self, batches: &Arc<[Batch]>, committed: &[Committed], bytes: usize, now_ms: u64) {
         let wanted = now_ms < self.wanted_until_ms.load(Ordering::Relaxed);
         let mut inner = self.inner();
@@ -191,9 +201,10 @@ impl Feed {
             if wanted {
                 digests.push((Digest(tip.digest), done.digest));
             }
-            // What stands although the answer to what is before it was lost proves that that stands, too.
+            // A batch that stands, although the answer to the one before was lost, proves that the one before stands too.
             gap |= batch.seq.0 != tip.seq + 1;
             *tip = behind(batch, done.digest);
+            inner.bound(batch.shard, batch.time, batch.generation);
         }
         inner.kept = inner.kept.take().filter(|_| wanted);
         if gap {
@@ -206,12 +217,13 @@ impl Feed {
         self.wake();
     }
 
-    /// A shard was taken anew and stands there: what was in doubt is decided.
+    /// Notes that a shard was taken again and stands there: what was in doubt is decided.
     pub(super) fn stands(&self, shard: ShardId, head: &Head) {
         let mut inner = self.inner();
         if let Some(tip) = inner.tips.get_mut(usize::from(shard.0)) {
             *tip = end_of(shard, head);
         }
+        inner.bound(shard, head.time, head.generation);
         // What became durable by itself is not among the groups.
         inner.forget();
         drop(inner);
@@ -224,7 +236,7 @@ impl Feed {
         }
     }
 
-    /// The tenure is over, or the server stops: who waits is told so.
+    /// Ends the feed because the tenure is over, or the server stops: those who wait are told so.
     pub fn close(&self) {
         self.inner().closed = true;
         self.closing.cancel();
@@ -236,7 +248,7 @@ impl Feed {
         self.closing.clone()
     }
 
-    /// Waits a moment until it is known what all networks were called, which is so soon after a start.
+    /// Waits a moment until the names of all networks are known, which is soon after a start.
     ///
     /// # Errors
     /// [`Fault::NotReady`].
@@ -253,27 +265,34 @@ impl Feed {
         Err(Box::new(Fault::NotReady { reason, retry_after_ms: 1_000 }))
     }
 
-    /// What was there as the tenure began is damaged, and is read no further. Who asks for history is told so where he comes to it;
-    /// nobody waits for the rest.
+    /// Notes that the history before this tenure is damaged, and is read no further. A client that asks for history is told so
+    /// when it reaches the damage; nobody waits for the rest.
     pub(super) fn cannot_be_read_up(&self, damage: StoreError) {
         *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(damage);
         self.is_read_up.cancel();
     }
 
-    /// All that was there as the tenure began was read.
+    /// Notes that the history before this tenure was read completely.
     pub(super) fn was_read_up(&self) {
         *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.is_read_up.cancel();
     }
 
-    /// Why it is not known of all of the history what networks were called, if so.
+    /// Why the names of networks are not known for all of the history, if so.
     pub(super) fn unread_names(&self) -> Option<StoreError> {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Behind everything that is durable of a shard.
+    /// The place after everything that is durable of a shard.
     pub fn tip(&self, shard: ShardId) -> Place {
         self.inner().tips.get(usize::from(shard.0)).copied().unwrap_or_default()
+    }
+
+    /// The same, with what the head of the shard says there: its time, and the highest generation given.
+    pub(super) fn head(&self, shard: ShardId) -> (Place, ShardTime, Generation) {
+        let (inner, at) = (self.inner(), usize::from(shard.0));
+        let (time, generation) = inner.bounds.get(at).copied().unwrap_or_default();
+        (inner.tips.get(at).copied().unwrap_or_default(), time, generation)
     }
 
     /// Behind everything that is durable.
@@ -286,7 +305,8 @@ impl LastGroups {
     fn push(&mut self, group: Arc<DurableGroup>, bytes_max: usize) {
         self.bytes += group.bytes;
         self.groups.push_back(group);
-        // A group stays until so many bytes came behind it, however long it is itself: who keeps up is about to take it.
+        // A group stays until this many bytes followed it, however long it is itself: a watcher that keeps up is about to take
+        // it.
         while self.groups.front().is_some_and(|oldest| self.bytes - oldest.bytes > bytes_max)
             && let Some(oldest) = self.groups.pop_front()
         {
@@ -304,7 +324,6 @@ impl LastGroups {
 mod tests {
     use super::page::PageSource;
     use super::*;
-    use crate::core::types::{Generation, ShardTime};
     use crate::limits::EVENTS_PAGE_BYTES;
     use crate::store::{Epoch, Seq, Token};
 
@@ -322,7 +341,7 @@ mod tests {
         feed.publish(&Arc::from([batch]), &[done], bytes, 0);
     }
 
-    /// Somebody keeps up with batch 1; what it is told next, and by which memory.
+    /// A watcher keeps up with batch 1; what it is told next, and from which memory.
     fn behind_the_first(then: impl FnOnce(&Feed)) -> (PageSource, bool) {
         let feed = Feed::new(7, &[(SHARD, Head::default())], 1_000);
         let place = |seq: u64| Place { shard: 0, epoch: 1, seq, steps: None, digest: u128::from(seq) };

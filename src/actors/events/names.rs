@@ -1,4 +1,4 @@
-//! What networks were called, and when: names change, and an event tells the name of its time.
+//! The names of networks over time: names change, and an event reports the name of its time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,7 +7,7 @@ use crate::core::state::{Key, NetworkConfig, State};
 use crate::core::types::{Name, NetworkId, Place};
 use crate::store::Batch;
 
-/// What a network is called, and where.
+/// The name and realm of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedNetwork {
     /// Its name.
@@ -17,24 +17,24 @@ pub struct NamedNetwork {
 }
 
 impl NamedNetwork {
-    /// Out of its configuration.
+    /// Takes them from the network's configuration.
     pub fn of(config: &NetworkConfig) -> Self {
         Self { name: config.name.clone(), realm: config.realm.clone() }
     }
 }
 
-/// Of a network, from which batch and step on it had which name; ascending.
+/// For a network, from which batch and step on it had which name; ascending.
 type Times = Vec<((u64, u32), Arc<NamedNetwork>)>;
 
-/// Of a batch, behind all of its steps.
+/// Position after all steps of a batch.
 pub const BEHIND: u32 = u32::MAX;
 
-/// Names of all networks that were heard of, and of which something is left: they are listed, or in the history.
+/// Names of all networks that are known and of which something is left: they are listed, or in the history.
 #[derive(Debug, Default)]
 pub struct Names(RwLock<HashMap<NetworkId, Times>>);
 
 impl Names {
-    /// From this batch on a network is called so.
+    /// Notes that from this batch on a network has this name.
     pub fn note(&self, network: NetworkId, (seq, step): (u64, u32), named: NamedNetwork) {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let times = names.entry(network).or_default();
@@ -45,7 +45,7 @@ impl Names {
         }
     }
 
-    /// Notes what a batch says of names. Cost: a look at each of its steps.
+    /// Notes what a batch says of names. Cost: one look at each of its steps.
     pub fn read(&self, batch: &Batch) {
         let mut at = 0;
         for act in &batch.acts {
@@ -58,7 +58,7 @@ impl Names {
         }
     }
 
-    /// Networks that are, or were, called so.
+    /// Networks that have, or had, this name.
     pub fn called(&self, name: &str) -> Vec<NetworkId> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let called = |times: &Times| times.iter().any(|(_, named)| named.name.as_str() == name);
@@ -76,16 +76,17 @@ impl Names {
         found
     }
 
-    /// Those that are not listed.
+    /// The networks that are not listed.
     pub fn unlisted(&self, is_listed: impl Fn(NetworkId) -> bool) -> Vec<NetworkId> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
         names.keys().copied().filter(|&id| !is_listed(id)).collect()
     }
 
-    /// All of the history that is kept was read, up to where networks were loaded and noted as they stood [`BEHIND`] a batch. One
-    /// that was called otherwise last was renamed in what is kept no more: by another node, which owned the register meanwhile.
-    /// Nothing that is left happened under the old name, so it is forgotten. Answers which names are known from having been
-    /// loaded alone, and since when: to be written down, as no batch that is kept will tell them to the next start.
+    /// Notes that all of the kept history was read, up to where networks were loaded and noted as they were [`BEHIND`] a
+    /// batch. If the last name read differs from the loaded one, the network was renamed in history that is no longer kept: by
+    /// another node, which owned the register meanwhile. Nothing that is left happened under the old name, so it is forgotten.
+    /// Returns which names are known only from loading, and since when: these are to be written down, as no kept batch will
+    /// tell them to the next start.
     pub fn read_up(&self) -> Vec<(NetworkId, (u64, u32), Arc<NamedNetwork>)> {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let loaded = names.iter_mut().filter_map(|(&id, times)| {
@@ -95,20 +96,20 @@ impl Names {
             }
             times.drain(..loaded);
             let (since, named) = &mut times[0];
-            // Behind all steps of the batch still, and not to be taken for what the next start loads.
+            // Still after all steps of the batch, and distinct from what the next start loads.
             since.1 = BEHIND - 1;
             Some((id, *since, Arc::clone(named)))
         });
         loaded.collect()
     }
 
-    /// Nothing from before a batch, by network, is kept any more, and what it was called before is forgotten. Answers which
-    /// networks that changes, and from which batch on their names are known.
+    /// Notes that nothing from before a batch is kept any more, by network, and forgets earlier names. Returns which networks
+    /// that changes, and from which batch on their names are known.
     pub fn forget_before(&self, first_kept: impl Fn(NetworkId) -> u64) -> HashMap<NetworkId, u64> {
         let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let shortened = names.iter_mut().filter_map(|(&id, times)| {
-            // The last name from before it is the one that it had then. It may be there twice, of a batch and as it was loaded;
-            // only the first of these is written down.
+            // The last name from before that batch is the one that the network had then. It may be there twice, from a batch
+            // and from loading; only the first of these is written down.
             let mut gone = times.partition_point(|((seq, _), _)| *seq < first_kept(id)).saturating_sub(1);
             while gone > 0 && times[gone - 1].1 == times[gone].1 {
                 gone -= 1;
@@ -119,18 +120,18 @@ impl Names {
         shortened.collect()
     }
 
-    /// Nobody can ask for what these were called any more.
+    /// Forgets networks whose names nobody can ask for any more.
     pub fn forget(&self, networks: &HashSet<NetworkId>) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|id, _| !networks.contains(id));
     }
 
-    /// Was it ever heard of, and not forgotten?
+    /// Is the network known, and not forgotten?
     pub fn knows(&self, network: NetworkId) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(&network)
     }
 
-    /// What a network was called at a place of its shard. From before the first name that is known that name is told, and
-    /// of a network of which nothing is known its id.
+    /// The name of a network at a place of its shard. Before its first known name, that name is returned, and for an unknown
+    /// network its id.
     pub fn at(&self, network: NetworkId, place: &Place) -> Arc<NamedNetwork> {
         let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let when = (place.seq, place.steps.unwrap_or(BEHIND));
@@ -182,7 +183,7 @@ mod tests {
         assert!(names.called("odd").is_empty());
     }
 
-    /// What was loaded is written down nowhere; the note of the batch that named it so is.
+    /// A name known from loading is written down nowhere; the note of the batch that gave the name is.
     #[test]
     fn a_name_that_still_lasts_is_kept_from_the_batch_on_that_gave_it() {
         let (names, lan) = (Names::default(), NetworkId(1));
@@ -201,7 +202,7 @@ mod tests {
         for (network, name) in [(renamed, "now"), (kept, "kept")] {
             names.note(network, (20, BEHIND), named(name));
         }
-        // As it was written down by this node, and for the last two what it read of the rest.
+        // As this node wrote it down, and for the last two what it read of the rest.
         names.note(renamed, (2, 1), named("once"));
         names.note(kept, (2, 2), named("before"));
         names.note(gone, (3, 1), named("gone"));
@@ -212,7 +213,7 @@ mod tests {
         let read_up = names.read_up();
         let written: Vec<_> = read_up.iter().map(|(id, since, named)| (*id, since.0, named.name.as_str())).collect();
         assert_eq!(written, [(renamed, 20, "now")]);
-        // So they are found by the next start, which loads it under another name.
+        // So the next start finds them, which loads the network under another name.
         let next = Names::default();
         next.note(renamed, (40, BEHIND), named("later"));
         read_up.iter().for_each(|(id, since, named)| next.note(*id, *since, NamedNetwork::clone(named)));

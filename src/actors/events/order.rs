@@ -1,10 +1,10 @@
-//! In which order is told what was read from the store. Shards have no order among each other, but who follows a subnet that
-//! moves from one to another is told first that something leaves, then that it arrives, as from memory
+//! Orders the events that were read from the store. Shards have no order among each other, but a client that follows a subnet
+//! which moves from one shard to another is first told that something leaves, then that it arrives, as it is from memory
 //! ([`DurableGroup`](super::DurableGroup)).
 //!
-//! What leaves may lie behind what was read at once: that of a large subnet is more than a page by itself, and a store may know
-//! the order of shards by the second only. So it is looked for there, as far as it can be. Where it is not found it is older than
-//! the cursor, or so much lies between that nobody waits for it.
+//! The leaving may lie beyond what was read in one piece: that of a large subnet is more than a page by itself, and a store
+//! may know the order of shards only to the second. So the leaving is searched for further on, within bounds. If it is not
+//! found, it is older than the cursor, or so much lies between the two that nobody waits for it.
 //!
 //! Before: `page` and `scan`, which read. Review notes: is the order within each shard kept?
 
@@ -16,18 +16,18 @@ use crate::limits::EVENTS_PAGE_BYTES;
 use crate::store::history::{Passing, RecordedBatch, Stretch};
 use crate::store::{ShardId, Store, StoreError, TransactionId};
 
-/// Pieces of [`EVENTS_PAGE_BYTES`] in which is looked for what leaves, at most.
+/// In how many pieces of [`EVENTS_PAGE_BYTES`] a leaving is searched for, at most.
 const PIECES_MAX: usize = 32;
 
-/// A batch, and what goes with it from one network to another, where that is wanted.
+/// A batch, and what goes with it from one network to another, if that is wanted.
 #[derive(Debug)]
 pub(super) struct Ordered {
     pub(super) batch: RecordedBatch,
     pub(super) passing: Passing,
 }
 
-/// Puts what was read of several shards in order. `stretches` are those of which it is the beginning: what leaves with batches
-/// behind it comes in, too, and all of its shard before that.
+/// Puts what was read of several shards in order. `stretches` are those whose beginning was read: what leaves with later
+/// batches of them is included too, with everything in its shard before that.
 ///
 /// # Errors
 /// As of [`Store::recorded`].
@@ -47,7 +47,7 @@ pub(super) async fn leaving_first(
     let mut behind: Vec<Ordered> = Vec::new();
     for _ in 0..PIECES_MAX {
         let Some(until) = Needed::of(&read, &behind).lacks_until else { break };
-        // What leaves is decided before what arrives: a shard that is further on has none of it.
+        // What leaves is decided before what arrives: a shard whose read batches are all later does not have it.
         let is_beyond = |shard: ShardId| {
             let last = behind.iter().rev().find(|one| one.batch.shard == shard);
             last.is_some_and(|one| one.passing.walls.is_some_and(|(first, _)| first > until))
@@ -76,7 +76,7 @@ pub(super) async fn leaving_first(
     Ok(in_order(read))
 }
 
-/// What goes with a batch to other networks. What arrives and is told to nobody needs nothing before it.
+/// What goes with a batch to other networks. An arrival that is not wanted needs nothing before it.
 fn wanted(filter: &Filter, batch: &RecordedBatch) -> Result<Passing, StoreError> {
     let mut passing = batch.passing()?;
     if !passing.arrives.is_empty() && !filter.may_want(batch)? {
@@ -91,12 +91,12 @@ fn goes_on_behind(stretches: &mut [Stretch], batch: &RecordedBatch) {
     }
 }
 
-/// What must come in of what lies behind.
+/// What must be included of what follows.
 #[derive(Default)]
 struct Needed {
-    /// Of each shard what lies before this place.
+    /// For each shard, everything before this place.
     of_shard: HashMap<ShardId, usize>,
-    /// Something that arrived by then has not been found to leave.
+    /// An arrival up to this time whose leaving was not found.
     lacks_until: Option<WallTime>,
 }
 
@@ -119,7 +119,7 @@ impl Needed {
                     let shard = behind[at].batch.shard;
                     let end = needed.of_shard.entry(shard).or_default();
                     let more = behind.get(*end..=at).unwrap_or_default().iter();
-                    // All of the shard before it comes in as well, and what arrives with that.
+                    // All of the shard before it is included as well, and what arrives with that.
                     looked_for.extend(more.filter(|one| one.batch.shard == shard).flat_map(arrives));
                     *end = (*end).max(at + 1);
                 }
@@ -130,7 +130,7 @@ impl Needed {
     }
 }
 
-/// Each batch with which something arrives behind that with which it leaves.
+/// Puts each batch with an arrival after the batch of its leaving.
 fn in_order(read: Vec<Ordered>) -> Vec<Ordered> {
     let mut order = Order::of(&read);
     for at in 0..read.len() {
@@ -140,12 +140,12 @@ fn in_order(read: Vec<Ordered>) -> Vec<Ordered> {
     order.told.into_iter().filter_map(|at| read[at].take()).collect()
 }
 
-/// Batches by their places in what was read.
+/// The order of batches, by their places in what was read.
 struct Order {
-    /// What is not told of each shard.
+    /// The batches of each shard that are not yet in the order.
     left: HashMap<ShardId, VecDeque<usize>>,
     leaves: HashMap<TransactionId, usize>,
-    /// Shards that are told up to something already.
+    /// Shards of which something is already being put in order.
     begun: HashSet<ShardId>,
     told: Vec<usize>,
 }
@@ -167,8 +167,8 @@ impl Order {
         if left.front().is_some_and(|at| *at <= last) { left.pop_front() } else { None }
     }
 
-    /// Tells a shard up to this batch, and before each what leaves for it. As deep as there are shards: of two that go both ways
-    /// at once one is first.
+    /// Puts a shard in order up to this batch, and before each batch what leaves for it. Recursion is as deep as there are
+    /// shards: if two shards depend on each other, one comes first.
     fn up_to(&mut self, last: usize, read: &[Ordered]) {
         let shard = read[last].batch.shard;
         if !self.begun.insert(shard) {
@@ -223,7 +223,7 @@ mod tests {
             (1, 3, &[]),
         ];
         assert_eq!(told(&both), [(1, 1), (0, 1), (0, 2), (1, 2), (1, 3)]);
-        // On to a third one.
+        // On to a third shard.
         let on = [(0, 1, &[("arrives", 8)][..]), (1, 1, &[("arrives", 7), (OUT, 8)]), (2, 1, &[(OUT, 7)])];
         assert_eq!(told(&on), [(2, 1), (1, 1), (0, 1)]);
     }

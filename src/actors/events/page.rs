@@ -1,4 +1,4 @@
-//! The page of events behind a cursor: out of the feed's memory for those who keep up, out of the store for the others.
+//! The page of events after a cursor: from the feed's memory for watchers who keep up, from the store for the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use crate::limits::{EVENTS_PAGE_BYTES, EVENTS_PAGE_MAX, EVENTS_WAIT_MS_MAX};
 use crate::store::history::Stretch;
 use crate::store::{Batch, Digest, Seq, ShardId, StoreError, chain};
 
-/// Events behind a cursor.
+/// Events after a cursor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventsPage {
-    /// In order in each network.
+    /// The events, in order in each network.
     pub events: Vec<Happened>,
-    /// Behind them, and behind whatever else was looked at.
+    /// The place after them, and after whatever else was looked at.
     pub cursor: Cursor,
-    /// It came out of memory, or there was nothing: who asked keeps up.
+    /// The page came from memory, or was empty: the watcher keeps up.
     pub keeps_up: bool,
-    /// Which memory would have told it: another one in each tenure, and where something in doubt was decided.
+    /// Identity of the memory for this page: it changes with each tenure, and when something in doubt was decided.
     pub memory: u128,
 }
 
-/// Where what is behind a cursor is found.
+/// Where the events after a cursor are found.
 #[derive(Debug)]
 pub(super) enum PageSource {
     Nowhere,
@@ -41,23 +41,24 @@ pub(super) enum PageSource {
 
 /// Why there is no page.
 pub(super) enum NoPage {
-    /// The cursor leads nowhere.
+    /// The cursor is lost.
     Lost(&'static str),
-    /// What comes behind the cursor is damaged.
+    /// What follows the cursor is damaged.
     Damaged(StoreError),
     Fault(Box<Fault>),
 }
 
 pub(super) const CUT_OFF: &str =
-    "the cursor is of a line of history that a failover of the store, or a restore, cut off";
-pub(super) const TOO_OLD: &str = "what comes behind the cursor is older than the history that is kept";
+    "the cursor belongs to a line of history that a failover of the store, or a restore, cut off";
+pub(super) const TOO_OLD: &str = "what follows the cursor is older than the history that is kept";
 
-/// The events behind `cursor` that `filter` wants, as many as fit into a page. Where there are none, waits for some, at
-/// most `wait_ms`: then the page is empty, and its cursor may be further on.
+/// The events after `cursor` that `filter` wants, as many as fit into a page. If there are none, waits for some, at most
+/// `wait_ms`: then the page is empty, and its cursor may be further on.
 ///
 /// # Errors
-/// [`Fault::CursorLost`], when it is proved that this node owns the register: with `cursor` itself as the last common one if what
-/// comes behind it is damaged. [`Fault::NotReady`] when the tenure is over; [`Fault::Unavailable`] if the store cannot be read.
+/// [`Fault::CursorLost`], once it is proved that this node owns the register: with `cursor` itself as the last common one if
+/// what follows it is damaged. [`Fault::NotReady`] when the tenure is over; [`Fault::Unavailable`] if the store cannot be
+/// read.
 pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u64) -> Result<EventsPage, Box<Fault>> {
     let shards = filter.shards(shared.info.shards);
     let (problem, last_common) = match page_or_trouble(shared, filter, cursor, wait_ms).await {
@@ -70,7 +71,7 @@ pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u6
             Err(error) => return Err(unread(error)),
         },
     };
-    // Or is it the line of this owner that was cut off, who does not know yet? The next one finds the cursor.
+    // Or was the line of this owner cut off, and it does not know yet? The next owner then finds the cursor.
     if !shared.is_proved_owner_of(&shards).await {
         return Err(moved());
     }
@@ -96,14 +97,14 @@ async fn page_or_trouble(shared: &Shared, filter: &Filter, from: &Cursor, wait_m
             return Ok(EventsPage { events, cursor, keeps_up, memory });
         }
         if waits {
-            // Its end is that of the wait; and the sender is part of what is shared, so it is there.
+            // A timeout ends the wait; the sender is part of what is shared, so it exists.
             let _ = tokio::time::timeout_at(until, changed.changed()).await;
         }
     }
 }
 
 impl Feed {
-    /// Where the next events are found, and which memory says so. Keeps what comes from now on in memory.
+    /// Where the next events are found, and in which memory. Keeps groups in memory from now on.
     pub(super) fn source(
         &self,
         shards: &[ShardId],
@@ -112,7 +113,7 @@ impl Feed {
     ) -> Result<(PageSource, u128), NoPage> {
         self.wanted_until_ms.store(now_ms + WANTED_FOR_MS, Ordering::Relaxed);
         let mut inner = self.inner();
-        let Inner { tips, kept, memory, closed } = &mut *inner;
+        let Inner { tips, bounds: _, kept, memory, closed } = &mut *inner;
         if *closed {
             return Err(NoPage::Fault(moved()));
         }
@@ -139,7 +140,7 @@ impl Feed {
         let groups = kept.groups.iter().skip(kept.first_of(&stretches)).take_while(|group| {
             let room = bytes == 0 || steps < EVENTS_PAGE_MAX && bytes + group.bytes <= EVENTS_PAGE_BYTES;
             steps += group.batches.iter().flat_map(|batch| &batch.acts).map(|act| act.steps.len()).sum::<usize>();
-            // One at least, however long it is.
+            // Count at least one byte for each group.
             bytes += group.bytes.max(1);
             room
         });
@@ -148,14 +149,14 @@ impl Feed {
 }
 
 impl LastGroups {
-    /// The first group in which there is anything of these stretches, which end where their shards stand.
+    /// The index of the first group with anything of these stretches, which end where their shards stand.
     ///
-    /// Cost: a step per group behind it, or before it, whichever are fewer by the batches that are wanted: who keeps up, as most
-    /// do, looks at the last ones only, of a hundred thousand that may be kept.
+    /// Cost: a step per group after it, or before it, whichever are fewer by the batches that are wanted: a watcher that keeps
+    /// up, as most do, looks at the last groups only, out of a hundred thousand that may be kept.
     fn first_of(&self, stretches: &[Stretch]) -> usize {
         let is_wanted =
             |batch: &Batch| stretches.iter().any(|stretch| stretch.shard == batch.shard && batch.seq > stretch.after);
-        // Of each shard all batches are here behind its base, each once.
+        // For each shard, all batches after its base are here, each once.
         let mut left: u64 = stretches.iter().map(|stretch| stretch.until.0 - stretch.after.0).sum();
         if left > self.groups.len() as u64 / 2 {
             return self.groups.iter().position(|group| group.batches.iter().any(is_wanted)).unwrap_or(0);
@@ -170,8 +171,8 @@ impl LastGroups {
     }
 }
 
-/// Tells one batch, if it is the next one of its shard. `digest` is of the line with it, behind one of which `parent` is.
-/// False: the page is full.
+/// Reports one batch, if it is the next one of its shard. `digest` is that of the line with it, `parent` that of the line
+/// before. False: the page is full.
 fn tell(
     teller: &mut Teller<'_>,
     cursor: &mut Cursor,
@@ -221,7 +222,7 @@ async fn from_store(
     cursor: &mut Cursor,
     stretches: Vec<Stretch>,
 ) -> Result<Vec<Happened>, NoPage> {
-    // It tells what networks were called then, and a watch of a realm chooses by it.
+    // Events carry the names that networks had then, and a watch of a realm selects by them.
     shared.feed.read_up().await.map_err(NoPage::Fault)?;
     if let Some(damage) = shared.feed.unread_names().filter(|_| filter.realm.is_some()) {
         return Err(NoPage::Damaged(damage));
@@ -232,7 +233,7 @@ async fn from_store(
     };
     let recorded = shared.store.recorded(stretches.clone(), EVENTS_PAGE_BYTES).await.map_err(unread)?;
     if recorded.is_empty() {
-        // It is durable: it was there.
+        // It is durable, so it did exist.
         return Err(NoPage::Lost(TOO_OLD));
     }
     let recorded = order::leaving_first(&*shared.store, filter, recorded, stretches).await.map_err(unread)?;
@@ -257,13 +258,13 @@ async fn from_store(
     Ok(events)
 }
 
-/// The tenure is over.
+/// The fault when the tenure is over.
 fn moved() -> Box<Fault> {
     Box::new(Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 100 })
 }
 
 fn unreadable(damage: &StoreError) -> String {
-    format!("what comes behind the cursor cannot be read: {}", chain(damage))
+    format!("what follows the cursor cannot be read: {}", chain(damage))
 }
 
 pub(super) fn unread(error: StoreError) -> Box<Fault> {

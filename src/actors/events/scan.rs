@@ -1,6 +1,6 @@
-//! Walks over the history from its beginning, or from a cursor, to its end: chapter by chapter where the index may have what
-//! is wanted, and what came after the last chapter. In order of time, in each shard in the order in which it happened, and what
-//! goes to another network leaves before it arrives (`order`).
+//! Walks over the history from its beginning, or from a cursor, to its end: chapter by chapter where the index may have
+//! something wanted, then everything after the last chapter. Events come in order of time, in each shard in the order in which
+//! they happened, and what goes to another network leaves before it arrives (`order`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::store::chapters::Chapter;
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId, TransactionId};
 
-/// Chapters that are passed over before who asks can look at the time. The filters of one take some microseconds.
+/// Chapters that are skipped before the caller can look at the time. Checking the filters of one takes some microseconds.
 const PASSED_AT_ONCE: usize = 512;
 
 /// A part of the history that was looked at.
 #[derive(Debug)]
 pub(super) struct Piece {
-    /// Where it begins, and where it ends.
+    /// Where the piece begins, and where it ends.
     pub(super) span: (Cursor, Cursor),
-    /// What is wanted of it.
+    /// The wanted events in it.
     pub(super) events: Vec<Happened>,
 }
 
@@ -36,15 +36,15 @@ pub(super) struct Scan<'a> {
     shared: &'a Shared,
     filter: &'a Filter,
     shards: Vec<ShardId>,
-    /// It ends there, whatever happens meanwhile.
+    /// The walk ends here, whatever happens meanwhile.
     end: Cursor,
     chapters: std::vec::IntoIter<Arc<Chapter>>,
-    /// Everything before it was looked at.
+    /// Everything before this was looked at.
     pub(super) cursor: Cursor,
 }
 
 impl<'a> Scan<'a> {
-    /// From a cursor to another.
+    /// A walk from one cursor to another.
     pub(super) fn new(shared: &'a Shared, filter: &'a Filter, cursor: Cursor, end: Cursor) -> Self {
         let shards = filter.shards(shared.info.shards);
         // The chapters first: what is in none of them comes after the last one, and before the end.
@@ -52,16 +52,16 @@ impl<'a> Scan<'a> {
         Self { shared, filter, end, chapters, cursor, shards }
     }
 
-    /// The next part that was read, or passed over: some thousand events at most are read for it, so that who waits can be
-    /// told how far it is. None at the end.
+    /// The next part that was read, or skipped: at most some thousand events are read for it, so that a waiting client can be
+    /// told how far the walk is. None at the end.
     ///
     /// # Errors
-    /// [`Fault::CursorLost`] if it began on another line; [`Fault::Unavailable`] if the store cannot be read.
+    /// [`Fault::CursorLost`] if the walk began on another line; [`Fault::Unavailable`] if the store cannot be read.
     pub(super) async fn next(&mut self) -> Result<Option<Piece>, Box<Fault>> {
         let (begin, mut passed) = (self.cursor.clone(), 0);
         while let Some(chapter) = self.chapters.as_slice().first().map(Arc::clone) {
-            // What lies before the chapter and in none is read first, or it would be passed over with it. Mostly there is nothing:
-            // it is of shards that come late, or older than retention.
+            // What lies before the chapter and in no other is read first, or it would be skipped with it. Usually there is
+            // nothing: it belongs to shards that come late, or is older than retention.
             let gaps = self.stretches(|shard| Some((Seq(0), Seq(chapter.range(shard)?.first.0 - 1))));
             if !gaps.is_empty() {
                 let recorded = self.shared.store.recorded(gaps, EVENTS_PAGE_BYTES).await.map_err(unread)?;
@@ -88,11 +88,11 @@ impl<'a> Scan<'a> {
                 }
                 return Ok(Some(Piece { span: (begin, self.cursor.clone()), events: Vec::new() }));
             }
-            // A chapter is bounded; what is older than retention is not there any more.
+            // A chapter is bounded; what is older than retention no longer exists.
             let recorded = self.shared.store.recorded(stretches, usize::MAX).await.map_err(unread)?;
             return self.piece(recorded).await.map(Some);
         }
-        let stretches = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
+        let stretches = self.left();
         if stretches.is_empty() {
             return Ok(None);
         }
@@ -104,7 +104,17 @@ impl<'a> Scan<'a> {
         self.piece(recorded).await.map(Some)
     }
 
-    /// What is left to be read of these parts of the shards.
+    /// Was everything read, or skipped?
+    pub(super) fn is_over(&self) -> bool {
+        self.left().is_empty()
+    }
+
+    /// What remains to be read.
+    fn left(&self) -> Vec<Stretch> {
+        self.stretches(|_| Some((Seq(0), Seq(u64::MAX))))
+    }
+
+    /// What remains to be read of these parts of the shards.
     fn stretches(&self, of: impl Fn(ShardId) -> Option<(Seq, Seq)>) -> Vec<Stretch> {
         let left = self.shards.iter().filter_map(|&shard| {
             let (after, until) = of(shard)?;
@@ -124,12 +134,12 @@ impl<'a> Scan<'a> {
 
     async fn piece(&mut self, recorded: Vec<RecordedBatch>) -> Result<Piece, Box<Fault>> {
         let begin = self.cursor.clone();
-        let behind = self.stretches(|_| Some((Seq(0), Seq(u64::MAX))));
+        let behind = self.left();
         let recorded =
             order::leaving_first(&*self.shared.store, self.filter, recorded, behind).await.map_err(unread)?;
         let mut events: Vec<(WallTime, Happened)> = Vec::new();
         let mut latest: HashMap<u16, WallTime> = HashMap::new();
-        // When what goes to another network had left.
+        // When what goes to another network left.
         let mut left: HashMap<TransactionId, WallTime> = HashMap::new();
         let mut teller = Teller::new(self.filter, &self.shared.feed.names);
         for Ordered { batch: one, passing } in &recorded {
@@ -160,8 +170,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Digest of the line with a batch behind a place; none if it is of another line. Behind a gap, as retention makes one,
-/// whatever the store says.
+/// Digest of the line with a batch after a place; none if the batch is of another line. After a gap, such as retention makes,
+/// whichever digest the store gives.
 fn digest_of(one: &RecordedBatch, place: &Place) -> Option<Digest> {
     let known = Digest(place.digest);
     if one.seq.0 == place.seq {

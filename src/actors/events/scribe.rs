@@ -1,8 +1,8 @@
-//! Writes the index of the history behind the commits: reads what became durable, and closes chapter after chapter.
+//! Writes the index of the history, after the commits: reads what became durable, and closes chapter after chapter.
 //!
-//! A thread of its own with a low priority, which reads from the store like anybody who watches: commits do not know of it.
-//! It may be far behind; then what has no chapter yet is read by those who ask. One for each tenure. First it looks whether the
-//! chapters that there are belong to the line that goes on.
+//! The scribe is a thread of its own with a low priority, which reads from the store as any watcher does: commits do not know
+//! of it. It may be far behind; then whoever asks reads what has no chapter yet. There is one scribe for each tenure. It first
+//! checks whether the existing chapters belong to the line that goes on.
 //!
 //! Review notes: does every round end, or sleep? Does it end with its tenure?
 
@@ -20,16 +20,16 @@ use crate::store::chapters::{BatchRange, Chapter, ChapterDraft, NameNote, Pen};
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::{Digest, Seq, ShardId, StoreError, chain};
 
-/// How often it looks for something new. What has no chapter is read by those who ask, so this is of little matter.
+/// How often the scribe looks for something new. Whoever asks reads what has no chapter, so this matters little.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
-/// How long it waits after the store could not be read.
+/// How long it waits after a failure to read the store.
 const AGAIN: Duration = Duration::from_secs(5);
-/// So much nicer than the others.
+/// Niceness of its thread relative to the others.
 const NICE: i32 = 10;
-/// How often it looks whether old history is gone, and networks with it.
+/// How often it checks whether old history is gone, and networks with it.
 const PRUNES_EVERY_MS: u64 = 600_000;
 
-/// Starts it for a tenure, which it does not keep alive.
+/// Starts the scribe of a tenure, which it does not keep alive.
 pub(in crate::actors) fn start(shared: &Arc<Shared>) {
     if shared.hooks.without_index {
         return shared.feed.is_read_up.cancel();
@@ -37,22 +37,22 @@ pub(in crate::actors) fn start(shared: &Arc<Shared>) {
     let weak = Arc::downgrade(shared);
     if let Err(error) = background::start("scribe", NICE, async move || run(&weak).await) {
         tracing::warn!(%error, "the history has no index: what is asked of it is read");
-        // Whoever asks does not wait for names that nobody reads.
+        // Clients then do not wait for names that nobody reads.
         shared.feed.is_read_up.cancel();
     }
 }
 
-/// Where the chapters end, and what comes behind them so far.
+/// Where the chapters end, and what follows them so far.
 struct Scribe {
     ends: Vec<Place>,
     draft: ChapterDraft,
-    /// By which it adds chapters.
+    /// The permission to add chapters.
     pen: Pen,
     /// Where the history stood when the tenure began.
     begun: Vec<Place>,
-    /// Up to there it has read.
+    /// It has read up to `begun`.
     is_read_up: bool,
-    /// Networks that are looked for once it has read up to here, where nothing new can come of them any more.
+    /// Networks that are searched for once the scribe has read up to this cursor, when nothing new can come of them.
     unlisted: Option<(Vec<NetworkId>, Cursor)>,
 }
 
@@ -78,7 +78,7 @@ async fn run(shared: &Weak<Shared>) {
             Ok(false) => LOOKS_EVERY,
             Err(error) => {
                 tracing::warn!(error = chain(&error), "the index of the history waits for the store");
-                // What comes later than that does not keep anybody from names.
+                // Damage after that point does not keep anybody from the names.
                 let is_read_up = scribe.as_ref().is_some_and(|scribe| scribe.is_read_up);
                 if !is_read_up && error.is_unreadable() {
                     shared.feed.cannot_be_read_up(error);
@@ -103,13 +103,13 @@ async fn run(shared: &Weak<Shared>) {
     }
 }
 
-/// Keeps the chapters of the line that goes on, and goes on behind them.
+/// Keeps the chapters of the line that goes on, and continues after them.
 async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
     let pen = shared.chapters.take_pen();
     let chapters = shared.chapters.all();
     let mut good = chapters.len();
     for shard in (0..shared.info.shards).map(ShardId) {
-        // The digest of a range stands for everything before it.
+        // The digest of a range covers everything before it.
         for (at, chapter) in chapters.iter().enumerate().rev() {
             let Some(range) = chapter.range(shard) else { continue };
             if is_on_line(shared, range).await? {
@@ -125,7 +125,7 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
         );
         shared.chapters.truncate(good, |network| shared.shard_of(network));
     }
-    // Not before: what was cut off is no name of anybody.
+    // Not earlier: what was cut off names nothing.
     shared.chapters.names().iter().for_each(|note| tell(shared, note));
     let ends = (0..shared.info.shards).map(|shard| {
         let end = shared.chapters.end(ShardId(shard));
@@ -136,7 +136,7 @@ async fn begin(shared: &Shared) -> Result<Scribe, StoreError> {
     Ok(Scribe { ends, draft, pen, begun, is_read_up: false, unlisted: None })
 }
 
-/// A network was called so.
+/// Notes that a network had this name.
 fn tell(shared: &Shared, note: &NameNote) {
     let named = NamedNetwork { name: note.name.clone(), realm: note.realm.clone() };
     shared.feed.names.note(note.network, note.since, named);
@@ -147,7 +147,7 @@ fn place_of(range: &BatchRange) -> Place {
     Place { shard, epoch, seq, steps: None, digest: range.digest.0 }
 }
 
-/// Does the line lead over the end of a range? What is older than retention is believed.
+/// Does the line pass through the end of a range? What is older than retention is believed.
 async fn is_on_line(shared: &Shared, range: &BatchRange) -> Result<bool, StoreError> {
     let tip = shared.feed.tip(range.shard);
     if range.last.0 >= tip.seq {
@@ -163,7 +163,7 @@ async fn is_on_line(shared: &Shared, range: &BatchRange) -> Result<bool, StoreEr
 }
 
 impl Scribe {
-    /// Reads on. True: there may be more at once.
+    /// Reads on. True: there may be more right away.
     async fn round(&mut self, shared: &Shared) -> Result<bool, StoreError> {
         self.forget_networks(shared);
         let is_read_up = self.begun.iter().zip(&self.ends).all(|(begun, end)| end.seq >= begun.seq);
@@ -188,7 +188,7 @@ impl Scribe {
         }
         let recorded = shared.store.recorded(stretches.clone(), EVENTS_PAGE_BYTES).await?;
         if recorded.is_empty() {
-            // Older than retention, though nobody wrote since: there is nothing to be noted.
+            // Older than retention, although nobody wrote since: there is nothing to note.
             for stretch in stretches {
                 self.ends[usize::from(stretch.shard.0)] = tips.place(stretch.shard);
             }
@@ -202,7 +202,7 @@ impl Scribe {
     fn add(&mut self, shared: &Shared, one: &RecordedBatch) -> Result<(), StoreError> {
         let end = &mut self.ends[usize::from(one.shard.0)];
         let known = Digest(end.digest);
-        // What the line begins with where a register was written anew hashes to nothing that came before, though it be batch 1.
+        // If a register was written anew, the first batch of the line follows nothing that came before, even if it is batch 1.
         let digest = if end.seq > 0 && one.seq.0 == end.seq + 1 { one.follows(known) } else { one.digest };
         let digest = digest.ok_or_else(|| {
             let text = format!("batch {} of shard {} does not follow the one before it", one.seq.0, one.shard.0);
@@ -220,19 +220,19 @@ impl Scribe {
 }
 
 impl Scribe {
-    /// Forgets the chapters of which nothing is kept any more, and then the networks that are in no other.
+    /// Drops the chapters of which nothing is kept any more, and then the networks that are in no other.
     async fn prune(&mut self, shared: &Shared) -> Result<(), StoreError> {
-        // Before all is read, what they were called when the tenure began has a place among what was read.
+        // Only once everything is read: until then the names from the start of the tenure have to be placed among what is read.
         if prune_chapters(shared).await? > 0 && self.is_read_up {
             forget_old_names(shared);
         }
-        // In this order: what is told of one that is not listed any more is durable by then.
+        // In this order: everything about a network that is no longer listed is durable by then.
         let unlisted = shared.feed.names.unlisted(|id| shared.routes.by_id(id).is_some());
         self.unlisted = (!unlisted.is_empty()).then(|| (unlisted, shared.feed.end()));
         Ok(())
     }
 
-    /// Forgets what networks were called that are not listed, and of which nothing is told in what was read.
+    /// Forgets the names of networks that are not listed, and do not occur in what was read.
     fn forget_networks(&mut self, shared: &Shared) {
         let is_read = |until: &Cursor| self.ends.iter().all(|end| end.seq >= until.place(ShardId(end.shard)).seq);
         let Some((mut unlisted, _)) = self.unlisted.take_if(|(_, until)| is_read(until)) else { return };
@@ -246,7 +246,7 @@ impl Scribe {
     }
 }
 
-/// Forgets what networks were called before all that is kept: who renames one again and again leaves nothing for ever.
+/// Forgets names from before all that is kept: a client that renames a network again and again leaves nothing behind forever.
 fn forget_old_names(shared: &Shared) {
     let chapters = shared.chapters.all();
     let first_of = |shard| chapters.iter().find_map(|chapter| chapter.range(shard)).map_or(0, |range| range.first.0);
@@ -255,7 +255,7 @@ fn forget_old_names(shared: &Shared) {
     shared.chapters.forget_names_before(&old);
 }
 
-/// Forgets the chapters of which nothing is kept any more. How many these were.
+/// Drops the chapters of which nothing is kept any more. Returns how many these were.
 async fn prune_chapters(shared: &Shared) -> Result<usize, StoreError> {
     let chapters = shared.chapters.all();
     let mut gone = 0;

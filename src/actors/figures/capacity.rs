@@ -1,29 +1,29 @@
 //! How much space there is, and how it is used: by realm, network, subnet and pool.
 //!
-//! Every address counts in exactly one of `held`, `reserved`, `cooling`, `declined` and `free`; together they are `size`. The
-//! rows of networks, subnets and pools are bounded: those are kept with whom something is wrong, and those with the least that
-//! can be granted. Realms sum up all.
+//! Every address counts in exactly one of `held`, `reserved`, `cooling`, `declined` and `free`; together they are `size`.
+//! The rows of networks, subnets and pools are bounded: networks with a problem are kept, and those with the fewest
+//! addresses left to grant. Realms sum up all networks.
 //!
-//! What is free need not be what can be granted: it may lie in no pool, in a static or a draining one. How full a network is, is
-//! told by `grantable` and its size.
+//! A free address cannot always be granted: it may lie in no pool, in a static pool, or in a draining one. So `grantable`
+//! and its size show how full a network is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::families::{Families, MetricSpec, counter, gauge};
-use crate::actors::published::{Figures, SubnetFigures};
+use crate::actors::published::{Figures, NO_POOL_FITS, SubnetFigures};
 use crate::actors::routes::Route;
 use crate::core::address::Family;
 use crate::core::outcome::{Counts, Grantable, PoolUsage};
 use crate::core::state::PoolKind;
 
-/// Networks that are shown beyond as many as may be, as something is or was wrong with them.
+/// The most networks that are shown beyond the limit because they have, or had, a problem.
 const WRONG_MAX: usize = 1_000;
-/// Rows of subnets and pools in one scrape.
+/// The most rows of subnets and pools in one scrape.
 pub const ROWS_MAX: usize = 50_000;
-/// Realms in one scrape; the others are summed up in one.
+/// The most realms in one scrape; the others are summed up in one row.
 const REALMS_MAX: usize = 1_000;
-/// What the others are called: no realm has such a name.
+/// The label of that row: no realm can have this name.
 const OTHERS: &str = "(others)";
 
 const REALM: &[&str] = &["family", "realm"];
@@ -36,7 +36,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_realm_networks",
         &["realm"],
-        "Networks of the realm. A rise means that networks were made or restored.",
+        "Networks of the realm. A rise means that networks were made or restored. Of those that are deleted and remembered no figure tells: allod ip list has what they hold.",
     ),
     gauge(
         "allod_realm_addresses_size",
@@ -156,7 +156,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     counter(
         "allod_network_refusals_total",
         &["kind", "network", "realm"],
-        "Requests that the network refused since this node serves it under this name, by kind; not what overlaps another network, or takes its name. A rise of not_enough_capacity means that it is full for what is asked.",
+        "Requests that the network refused since this node serves it under this name, by kind; not what overlaps another network, or takes its name, which only allod_requests_total has. A rise of not_enough_capacity means that it is full for what is asked; one of no_pool_fits, which is answered so as well, that no pool of it is of the family, zone, subnet or size that is asked for.",
     ),
     gauge("allod_network_queue_requests", ONE, "Requests that wait for the network. Near 8192 it refuses: overloaded."),
     gauge(
@@ -242,7 +242,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     ),
 ];
 
-/// Puts the six counts of something.
+/// Puts six counts of one object.
 fn put_counts(families: &mut Families, of: [&'static str; 6], labels: &[&str], counts: &Counts) {
     let Counts { size, held, reserved, cooling, declined, free, .. } = *counts;
     for (name, count) in of.into_iter().zip([size, held, reserved, cooling, declined, free]) {
@@ -271,30 +271,32 @@ fn number(family: Family) -> &'static str {
     }
 }
 
-/// Addresses of the largest block among pools.
+/// Addresses of the largest free block in these pools.
 fn largest<'a>(family: Family, pools: impl IntoIterator<Item = &'a PoolUsage>) -> f64 {
     let lengths = pools.into_iter().filter_map(|pool| pool.largest_free_block);
     lengths.min().map_or(0.0, |length| f64::from(family.width() - length).exp2())
 }
 
-/// A network that has a name, and what it published.
+/// A network that has a name, and its published figures.
 struct Shown {
     route: Arc<Route>,
     figures: Arc<Figures>,
 }
 
 impl Shown {
-    /// What is left to grant, of the family with less of it; of what grants nothing by itself nothing can run out.
+    /// The addresses left to grant, in the family that has fewer of them. A network without automatic grants cannot run out.
     fn left(&self) -> u128 {
         let grantable = Family::ALL.map(|family| self.figures.grantable(family));
         grantable.iter().filter(|of| of.size > 0).map(|of| of.left).min().unwrap_or(u128::MAX)
     }
 
-    /// Is there an alert about it that no sum of a realm could raise? The worst first.
+    /// How serious a problem the network has that the sums of its realm would not reveal; higher is worse.
     fn wrong(&self) -> u8 {
         let Self { route, figures } = self;
-        let refused =
-            || route.published.refusals.by_kind().any(|(kind, count)| kind == "not_enough_capacity" && count > 0);
+        let refused = || {
+            let wants = |kind| ["not_enough_capacity", NO_POOL_FITS].contains(&kind);
+            route.published.refusals.by_kind().any(|(kind, count)| count > 0 && wants(kind))
+        };
         let declined = || route.lane.deeds.ends().any(|(reason, count)| reason == "declined" && count > 0);
         if figures.conflicts > 0 || route.published.stopped().is_some() {
             3
@@ -306,7 +308,8 @@ impl Shown {
     }
 }
 
-/// Which networks have rows: so many, and a bounded number more of those with whom something is wrong. Answers how many have none.
+/// Decides which networks have rows: up to `networks_max`, and a bounded number more that have a problem. Returns how many
+/// have none.
 fn keep(shown: &mut Vec<Shown>, networks_max: usize) -> usize {
     let all = shown.len();
     if all > networks_max {
@@ -317,7 +320,7 @@ fn keep(shown: &mut Vec<Shown>, networks_max: usize) -> usize {
     all.saturating_sub(shown.len())
 }
 
-/// Puts what all networks published. `now_ms` is boot time; so many networks get rows of their own.
+/// Puts the figures that all networks published. `now_ms` is boot time; `networks_max` networks get rows of their own.
 pub(super) fn fill(families: &mut Families, routes: Vec<Arc<Route>>, now_ms: u64, networks_max: usize) {
     let shown = routes.into_iter().filter(|route| route.name.is_some()).map(|route| {
         let figures = route.published.figures.load_full().unwrap_or_default();
@@ -328,7 +331,7 @@ pub(super) fn fill(families: &mut Families, routes: Vec<Arc<Route>>, now_ms: u64
     put_realms(families, &shown);
     let dropped = keep(&mut shown, networks_max);
     families.put("allod_metrics_networks_dropped", &[], dropped as f64);
-    // Of subnets and pools, too, it is the others that find no room.
+    // Subnets and pools, too, are dropped from the networks with the most addresses left.
     shown.sort_by_cached_key(Shown::left);
     let mut rows = Rows { left: ROWS_MAX, dropped: 0 };
     for network in &shown {
@@ -384,14 +387,13 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
         families.put("allod_network_waiting_oldest_seconds", &[name, realm], waited_ms as f64 / 1_000.0);
     }
     families.put("allod_network_grants_total", &[name, realm], route.lane.deeds.grants() as f64);
+    // Each reason starts at 0, so that its first increase is visible: a single decline raises an alert, and a sweep may be
+    // the only one for a long time, and large.
     for (reason, count) in route.lane.deeds.ends() {
-        // The others only where they occur: they would multiply what each scrape carries. But a first one that is declined is
-        // to be seen as a rise: there is an alert.
-        if count > 0 || ["released", "declined"].contains(&reason) {
-            families.put("allod_network_releases_total", &[name, realm, reason], count as f64);
-        }
+        families.put("allod_network_releases_total", &[name, realm, reason], count as f64);
     }
     for (kind, count) in published.refusals.by_kind() {
+        // Other kinds are shown only if they occur: otherwise they would make up half of each scrape.
         if count > 0 || kind == "not_enough_capacity" {
             families.put("allod_network_refusals_total", &[kind, name, realm], count as f64);
         }
@@ -422,14 +424,14 @@ fn put_network(families: &mut Families, Shown { route, figures }: &Shown, now_ms
     families.put("allod_network_stopped", &[name, realm], f64::from(u8::from(published.stopped().is_some())));
 }
 
-/// The rows of subnets and pools: how many more there may be, and how many found no room.
+/// The rows of subnets and pools: how many more are allowed, and how many were dropped.
 struct Rows {
     left: usize,
     dropped: usize,
 }
 
 impl Rows {
-    /// So many more are wanted: how many of them there is room for.
+    /// Reserves room for up to `wanted` rows, and returns how many fit.
     fn take(&mut self, wanted: usize) -> usize {
         let taken = wanted.min(self.left);
         self.left -= taken;
@@ -437,7 +439,7 @@ impl Rows {
         taken
     }
 
-    /// A subnet of a network, given by name and realm, and its pools, as far as there is room.
+    /// Puts a subnet and its pools as far as there is room. The network is given by name and realm.
     fn put_subnet(&mut self, families: &mut Families, [network, realm]: [&str; 2], figures: &SubnetFigures) {
         let SubnetFigures { subnet, counts, pools } = figures;
         let (family, cidr) = (number(subnet.cidr.family()), subnet.cidr.to_string());
@@ -449,7 +451,7 @@ impl Rows {
                 PoolKind::Dynamic => "dynamic",
                 PoolKind::Static => "static",
             };
-            // Several pools may share a name; no two have one range.
+            // Several pools may share a name, but no two have the same range.
             let range = pool.range.to_string();
             let labels = [family, kind, network, &range, realm, &cidr];
             put_counts(families, six!("pool"), &labels, &pool.counts);
@@ -494,7 +496,7 @@ mod tests {
         };
         let pools = vec![pool("10.0.0.0/28"), pool("10.0.0.16/28"), pool("10.0.0.32/28")];
         let figures = SubnetFigures { subnet: Arc::new(subnet), counts: Counts::default(), pools };
-        // Two subnets are eight rows.
+        // Two subnets with three pools each are eight rows.
         for (room, dropped) in [(9, 0), (8, 0), (7, 1), (6, 2), (5, 3), (4, 4), (1, 7), (0, 8)] {
             let mut families = Families::of(METRICS);
             let mut rows = Rows { left: room, dropped: 0 };

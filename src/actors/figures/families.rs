@@ -1,16 +1,16 @@
-//! Metrics that are made anew with each scrape, so that no label outlives what it names.
+//! Metrics that are built anew for each scrape, so that no label outlives the object that it names.
 
 use std::collections::BTreeMap;
 
 use prometheus::core::Desc;
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-/// One metric: its name, what a rise means, its labels in order of the alphabet.
+/// One metric: its name, its help text, which says what a change means, and its labels in alphabetical order.
 pub(super) struct MetricSpec {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
-    /// It only rises while one node serves it under one name; else it is a gauge.
+    /// A counter, which only rises while one node serves the object under one name; otherwise a gauge.
     pub(super) counts: bool,
 }
 
@@ -22,13 +22,13 @@ pub(super) const fn counter(name: &'static str, labels: &'static [&'static str],
     MetricSpec { name, help, labels, counts: true }
 }
 
-/// What one scrape gets.
+/// The metrics of one scrape.
 pub(super) struct Families {
     families: BTreeMap<&'static str, (&'static MetricSpec, MetricFamily)>,
 }
 
 impl Families {
-    /// Of these, each without a value.
+    /// Families for these metrics, without values.
     pub(super) fn of(all: impl IntoIterator<Item = &'static MetricSpec>) -> Self {
         let families = all.into_iter().map(|named| {
             let mut family = MetricFamily::default();
@@ -40,7 +40,7 @@ impl Families {
         Self { families: families.collect() }
     }
 
-    /// A value, under values of its labels in their order.
+    /// Adds a value; `labels` are the values of its labels, in their order.
     pub(super) fn put(&mut self, name: &str, labels: &[&str], value: f64) {
         let Some((named, family)) = self.families.get_mut(name) else {
             debug_assert!(false, "{name} is in no table");
@@ -66,14 +66,14 @@ impl Families {
         family.mut_metric().push(metric);
     }
 
-    /// Those that have a value.
+    /// The families that have a value.
     pub(super) fn finish(self) -> Vec<MetricFamily> {
         let families = self.families.into_values().map(|(_, family)| family);
         families.filter(|family| !family.get_metric().is_empty()).collect()
     }
 }
 
-/// What a registry wants to know of them.
+/// The descriptions that a registry needs.
 pub(super) fn descs(all: impl IntoIterator<Item = &'static MetricSpec>) -> Vec<Desc> {
     let desc = |named: &MetricSpec| {
         let labels = named.labels.iter().map(|label| (*label).to_owned()).collect();

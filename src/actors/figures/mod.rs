@@ -1,14 +1,14 @@
-//! Figures of networks and of the store for `/metrics`, read from what the actors publish whenever somebody scrapes.
+//! Figures of networks and of the store for `/metrics`, read from what the actors publish at each scrape.
 //!
-//! Of the register only the node that owns it has any: a network is exported once. What a process did with its store it tells
-//! itself, always. Beside `metrics`, which counts what happens.
+//! Only the node that owns the register exports its figures, so that each network is exported once. What a process did with
+//! its store is always exported by that process. `metrics`, beside this module, counts events.
 //!
 //! | file | does |
 //! | --- | --- |
 //! | `capacity` | space: realms, networks, subnets, pools |
 //! | `node` | the shards, deployments, whether the store takes changes |
 //! | `process` | what this process did with its store |
-//! | `families` | how values become what a scrape gets |
+//! | `families` | how values become the metrics of a scrape |
 
 mod capacity;
 mod families;
@@ -25,18 +25,18 @@ use super::service::Shared;
 use crate::metrics::Metrics;
 use crate::store::Store;
 
-/// Tells which actors' figures are shown now, if any.
+/// Returns the actors whose figures are exported at the moment, if any.
 pub type Present = Box<dyn Fn() -> Option<Arc<Shared>> + Send + Sync>;
 
-/// Adds the figures of whatever actors there are at a scrape to a server's metrics. So many networks, those with the least
-/// free space, get rows of their own.
+/// Adds the figures of the actors that are present at a scrape to a server's metrics. At most `networks_max` networks, those
+/// with the least left to grant, get rows of their own, besides those with a problem.
 pub fn watch(metrics: &Metrics, present: Present, networks_max: usize) {
     let collector = ActorFigures { present, networks_max, descs: descs(of_register()) };
     metrics.registry.register(Box::new(collector)).expect("registered once per server");
 }
 
-/// Adds what this process did with its store, whoever owns the register at a scrape; and how many batches it gave back to the one
-/// before, where that was emptied.
+/// Adds what this process did with its store, whoever owns the register at a scrape. `healed_before` is the number of
+/// batches that were given back to the previous store, if that was emptied.
 pub fn watch_store(metrics: &Metrics, store: &Arc<dyn Store>, healed_before: u64) {
     let collector = StoreCollector { store: Arc::downgrade(store), healed_before, descs: descs(process::METRICS) };
     metrics.registry.register(Box::new(collector)).expect("registered once per server");
@@ -67,7 +67,7 @@ impl Collector for ActorFigures {
     }
 }
 
-/// Asks the store, at each scrape. Whoever keeps the metrics does not keep the store.
+/// Asks the store at each scrape. The reference is weak, so that the metrics do not keep the store alive.
 struct StoreCollector {
     store: Weak<dyn Store>,
     healed_before: u64,
@@ -102,7 +102,7 @@ mod tests {
             assert!(names.insert(name), "{name} is there twice");
             assert!(labels.is_sorted(), "{name}: {labels:?}");
             assert!(help.ends_with('.'), "{name}: {help}");
-            // What it is, and then what it tells whoever is woken by it.
+            // First what it is, and then what it tells someone who is woken by it.
             let what = help.split_once(". ").filter(|(of, _)| of.starts_with("Per ")).map_or(*help, |(_, what)| what);
             assert!(what[..what.len() - 1].contains(['.', ':', ';']), "{name}: {help}");
             assert_eq!(name.ends_with("_total"), *counts, "{name}");

@@ -1,5 +1,5 @@
-//! The shards and the deployments of the register, how many requests wait for capacity of its networks, and how its store
-//! stands for the node that owns it.
+//! The shards and deployments of the register, the number of requests that wait for capacity, and the state of the store as
+//! its owner sees it. Without an owner none of this is exported; each node exports `allod_owner`.
 
 use super::families::{Families, MetricSpec, gauge};
 use crate::actors::service::Shared;
@@ -36,12 +36,19 @@ pub(super) const METRICS: &[MetricSpec] = &[
         "allod_store_ready",
         &[],
         "1 while the store takes changes, 0 when it is full, hindered or failed, or restored and not accepted yet: act at \
-         once, /readyz says why.",
+         once, /readyz says why. Told by the owner alone: where no node tells it, nobody serves (allod_owner).",
+    ),
+    gauge(
+        "allod_store_left_for_releases_bytes",
+        &[],
+        "Bytes that the log has left for what lets go while the disk is full: a usual release takes some hundreds. Not there while \
+         it is not full, and not over Redis. A fall towards 0 means that soon only reads go on: make room.",
     ),
     gauge(
         "allod_store_replicas_wanted",
         &[],
-        "Replicas of Redis that must have a change before it is acknowledged. It is what store.redis_replicas says: a change means another configuration.",
+        "Replicas of Redis that must have a change before it is acknowledged. It is what store.redis_replicas says: a change means \
+         another configuration. Told by the owner alone, as it is who waits for them.",
     ),
     gauge(
         "allod_store_replicas_answering",
@@ -63,7 +70,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     ),
 ];
 
-/// Puts what is so now.
+/// Puts the current values.
 pub(super) fn fill(families: &mut Families, shared: &Shared) {
     for shard in (0..shared.info.shards).map(ShardId) {
         families.put("allod_shard_epoch", &[&shard.0.to_string()], shared.epoch(shard) as f64);
@@ -77,6 +84,9 @@ pub(super) fn fill(families: &mut Families, shared: &Shared) {
     let is_ready = shared.unwilling().is_none();
     if let Some(appends) = figures.appends {
         families.put("allod_store_appends", &[], f64::from(u8::from(appends)));
+    }
+    if let Some(left) = shared.store.room() {
+        families.put("allod_store_left_for_releases_bytes", &[], left as f64);
     }
     for (name, value) in [
         ("allod_store_ready", u64::from(is_ready)),

@@ -1,5 +1,6 @@
-//! What this process did with its store, and what of it lies on this machine: shown as long as the process lives, whoever owns the
-//! register. A tenure may end right after a heal, and what is on this disk stays there when another node owns.
+//! What this process did with its store, and what of the store lies on this machine. It is exported as long as the process
+//! lives, whoever owns the register: a tenure may end right after a heal, and files on this disk stay when another node owns
+//! the register.
 
 use super::families::{Families, MetricSpec, counter, gauge};
 use crate::store::StoreFigures;
@@ -61,7 +62,7 @@ pub(super) const METRICS: &[MetricSpec] = &[
     ),
 ];
 
-/// Puts what is so now.
+/// Puts the current values.
 pub(super) fn fill(families: &mut Families, figures: &StoreFigures) {
     for (name, value) in [
         ("allod_store_redo_bytes", figures.redo_bytes),

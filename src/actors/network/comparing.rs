@@ -1,5 +1,4 @@
-//! A network's part in the self-check: it is compared with what is stored, slice by slice, and stopped where that is another
-//! thing.
+//! A network's part in the self-check: it is compared with what is stored, slice by slice, and stopped if the two differ.
 //!
 //! Before and after: `actors::self_check`, which reads the store, and knows what was decided meanwhile.
 
@@ -16,46 +15,46 @@ use crate::actors::StopReason;
 use crate::core::address::Address;
 use crate::core::network::{Compared, Network, Odd};
 
-/// Records of a slice: as much work as a turn of requests.
+/// Records in a slice: as much work as a turn of requests.
 const SLICE_RECORDS: usize = 512;
 
-/// So much of what differs is told: nobody else has it once the server is started again.
+/// At most this many differences are logged: they are lost once the server is restarted.
 const TOLD_MAX: usize = 10_000;
 
 /// Asks for a slice of the comparison with what is stored.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Compare {
-    /// As the store has it, if it has it.
+    /// The network as the store has it, if it has it.
     pub stored: Option<Arc<Network>>,
-    /// Behind this address; none: from the beginning.
+    /// Start after this address; none: from the beginning.
     pub after: Option<Address>,
-    /// Told; dropped where the memory is not to be compared: it is being loaded, stopped, or gone.
+    /// Receives the result; dropped if the memory cannot be compared because the network is being loaded, stopped, or gone.
     pub told: oneshot::Sender<Seen>,
 }
 
-/// What a slice showed, and of which moment it is.
+/// What a slice showed, and at which moment.
 #[derive(Debug)]
 pub struct Seen {
-    /// What it showed.
+    /// The result of the comparison.
     pub compared: Compared,
-    /// Units that had been handed to the committer: what the memory has is durable when they are settled.
+    /// Units handed to the committer so far: what the memory has is durable once they are settled.
     pub enqueued: u64,
-    /// While this is the incarnation of its lane.
+    /// The result holds while this is the incarnation of the lane.
     pub incarnation: u64,
 }
 
-/// Memory and store are different things: nothing is decided any more, and what is in memory is shown to who asks.
+/// Stops a network whose memory and store differ: nothing is decided any more, and memory is shown to whoever asks.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct StopAsOdd {
-    /// The memory that was found to be so. It may have been loaded since.
+    /// The incarnation of the memory that differs. The network may have been loaded again since.
     pub incarnation: u64,
-    /// Where.
+    /// Where they differ.
     pub odd: BTreeSet<Odd>,
-    /// As the store has it, if it has it.
+    /// The network as the store has it, if it has it.
     pub stored: Option<Arc<Network>>,
-    /// Told when it is stopped; dropped where it is not, as it is held, or is not that memory any more.
+    /// Told when the network is stopped; dropped if it is not, because it is held or no longer has that memory.
     pub stopped: oneshot::Sender<()>,
 }
 
@@ -63,13 +62,13 @@ impl Handler<Compare> for NetworkActor {
     type Result = ();
     fn handle(&mut self, Compare { stored, after, told }: Compare, ctx: &mut Context<Self>) {
         let has_memory = matches!(self.phase, Phase::Serving | Phase::Held { .. } | Phase::Turn { .. });
-        // What a step left that broke off half-way is loaded again anyhow.
+        // What a step left that broke off half-way is loaded again anyway.
         if !has_memory || self.torn || !self.stands() {
             return;
         }
         match catch_unwind(AssertUnwindSafe(|| self.network.compare(stored.as_deref(), after, SLICE_RECORDS))) {
             Ok(compared) => {
-                // Who asked may have given up.
+                // The one who asked may have given up.
                 let _ = told.send(Seen { compared, enqueued: self.enqueued, incarnation: self.incarnation });
             }
             Err(_) => drop(self.note_panic("the self-check skips the network")),
@@ -94,7 +93,7 @@ impl Handler<StopAsOdd> for NetworkActor {
 }
 
 impl NetworkActor {
-    /// Says to the log where both differ, for whoever has to decide between them.
+    /// Logs where the two differ, for the operator who has to decide between them.
     fn tell_odd(&self, odd: &BTreeSet<Odd>, stored: Option<&Network>) {
         let (network, name) = (self.id(), &self.network.config().name);
         for odd in odd.iter().take(TOLD_MAX) {
@@ -103,6 +102,6 @@ impl NetworkActor {
             tracing::error!(%network, %name, place, memory, stored, "self-check: memory and store differ");
         }
         let untold = odd.len().saturating_sub(TOLD_MAX);
-        tracing::error!(%network, %name, untold, "stopped, as memory and store differ; the others go on");
+        tracing::error!(%network, %name, untold, "stopped because memory and store differ; the others go on");
     }
 }

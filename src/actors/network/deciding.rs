@@ -1,7 +1,7 @@
-//! What a network's actor does with its memory: decides and applies behind a wall that catches panics, ends what is due,
-//! and tells the world what it needs to know of it: figures, scopes, MACs.
+//! What a network's actor does with its memory: decides and applies behind a wall that catches panics, ends what is due, and
+//! publishes what others need to know: figures, scopes, MACs.
 //!
-//! Nothing here answers or commits: what comes of it goes into the [`Staging`] of the turn.
+//! Nothing here answers or commits: the results go into the [`Staging`] of the turn.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::core::state::{Entry, EventKind, Key, State, Step};
 use crate::core::types::{Generation, Owner, ShardTime};
 use crate::limits::EXPIRE_STEPS_MAX;
 
-/// When to ask again where an operator is to decide.
+/// When to ask again if an operator has to decide.
 const CONFLICTS_RETRY_AFTER_MS: u64 = 10_000;
 
-/// The first of several that asked together and would be granted something: its place, or its instance.
+/// Finds the first of several that were asked for together and would be granted something: its place, or its instance.
 fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<Owner>) {
     match (command, &decision.outcome) {
         (Command::Acquire(_), Outcome::Acquired { grants, .. }) => {
@@ -42,7 +42,8 @@ fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<
 }
 
 impl NetworkActor {
-    /// Decides, but grants nothing while two claim an address here, and chooses no address in a register that was restored and not accepted yet.
+    /// Decides, but grants nothing while two claim an address here, and chooses no address in a restored register that was not
+    /// accepted yet.
     pub(super) fn decide_wary(
         &self,
         command: &Command,
@@ -62,7 +63,7 @@ impl NetworkActor {
         })
     }
 
-    /// Decides behind a wall: a panic is an answer, not the end of the actor.
+    /// Decides behind a wall: a panic becomes an answer, not the end of the actor.
     pub(super) fn decide(&self, command: &Command, moment: command::Context) -> Result<Result<Decision, Refusal>, ()> {
         let (network, shared) = (&self.network, &self.shared);
         catch_unwind(AssertUnwindSafe(|| {
@@ -73,7 +74,7 @@ impl NetworkActor {
             loop {
                 let generations = shared.generations.draw(count);
                 if count > 0 && generations < network.next_generation() {
-                    // What came from elsewhere brought higher ones.
+                    // What came from elsewhere brought higher generations.
                     shared.generations.note(Generation(network.next_generation().0.saturating_sub(1)));
                     continue;
                 }
@@ -83,7 +84,7 @@ impl NetworkActor {
                 if given <= count {
                     break decided;
                 }
-                // Promises are kept by it, which nobody could know before.
+                // The decision also keeps promises, which nobody could know before, so it needs more generations.
                 self.undecide();
                 count = given;
             }
@@ -91,7 +92,7 @@ impl NetworkActor {
         .map_err(drop)
     }
 
-    /// What was decided last is not carried out.
+    /// Gives the generations of the last decision back: it is not carried out.
     pub(super) fn undecide(&self) {
         let (first, count) = self.drawn.take();
         if count > 0 {
@@ -99,9 +100,9 @@ impl NetworkActor {
         }
     }
 
-    /// Carries steps out that become durable with this unit.
+    /// Carries out steps that become durable with this unit.
     pub(super) fn apply(&mut self, steps: &[Step], now: ShardTime, unit: u64) -> Result<(), ()> {
-        // They are given.
+        // The generations drawn for them are used.
         self.drawn.take();
         let lost = self.mac_changes(steps).lost;
         self.forget_way_back();
@@ -128,12 +129,12 @@ impl NetworkActor {
         Ok(())
     }
 
-    /// Tells the world of scopes that hold something here for the first time.
+    /// Publishes scopes that hold something here for the first time.
     pub(super) fn note_scopes(&mut self, steps: &[Step]) {
         for step in steps {
             let Some(State::Entry(Entry::Held(held))) = &step.state else { continue };
             let scope = &held.holder.scope;
-            // Grants of one scope come together: a comparison, in place of a hash and a look into two tables.
+            // Grants of one scope tend to come together: this comparison saves a hash and two table look-ups.
             if self.scope_noted.as_ref() == Some(scope) {
                 continue;
             }
@@ -145,8 +146,8 @@ impl NetworkActor {
         }
     }
 
-    /// What is declined comes to nobody, whoever it was promised to. Whoever waits for it is not the one who declines, and learns it
-    /// from the commit only: an operator is told now.
+    /// Logs promises that a declined address breaks: a declined address goes to nobody, whoever it was promised to. The one it
+    /// was promised to is not the one who declines, and would learn it only from the commit: so an operator is told now.
     pub(super) fn tell_of_broken_promises(&self, steps: &[Step]) {
         for step in steps {
             let (Key::Address(address), Some(event)) = (step.key, &step.event) else { continue };
@@ -168,7 +169,7 @@ impl NetworkActor {
         }
     }
 
-    /// Tells the world which scopes hold something here; those that hold nothing any more are forgotten.
+    /// Publishes which scopes hold something here, and forgets those that hold nothing any more.
     pub(super) fn publish_scopes(&mut self) {
         let here = self.network.scope_names();
         if here.len() != self.scopes.len() || here.iter().any(|scope| !self.scopes.contains(scope)) {
@@ -178,7 +179,7 @@ impl NetworkActor {
         }
     }
 
-    /// Counts a panic and says so. Answers what is told to whoever asked.
+    /// Counts and logs a panic. Returns the fault for the client.
     pub(super) fn note_panic(&mut self, what_comes: &str) -> Box<Fault> {
         let id = format!("{:016x}", self.draws.draw() as u64);
         self.shared.metrics.panics.inc();
@@ -186,7 +187,7 @@ impl NetworkActor {
         Box::new(Fault::Internal { id })
     }
 
-    /// The command under the panic is answered `internal` and not run again; the memory is loaded afresh.
+    /// Ends a turn that panicked: the command is answered `internal` and not run again; memory is loaded again.
     pub(super) fn panicked(&mut self, unit: &mut Staging, ticket: Option<u32>) {
         let fault = self.note_panic("its network is loaded again");
         if let Some(ticket) = ticket {
@@ -206,21 +207,22 @@ impl NetworkActor {
         };
     }
 
-    /// When something ends next; what is left of a network that is purged goes at once.
+    /// When something ends next; what is left of a purged network is due at once.
     pub(super) fn next_due(&self) -> Option<ShardTime> {
         if self.is_left_over() { Some(ShardTime::default()) } else { self.network.next_due() }
     }
 
-    /// Is what it holds still to be let go of by itself?
+    /// Must the actor itself still release what the network holds?
     fn is_left_over(&self) -> bool {
         self.left_over && self.network.config().purged
     }
 
-    /// Up to when what is due may end now. An outage begins before anybody knows of it: what falls due in it would be decided,
-    /// wait with all else, and become durable when it is over, though nobody could renew meanwhile. So the end of a lease waits
-    /// for a commit or a proof that was begun behind it, and where there was none yet one is asked for.
+    /// Up to which time things that are due may end now. An outage begins before anybody knows of it: whatever fell due in it
+    /// would be decided, wait with everything else, and become durable when the outage is over, although nobody could renew
+    /// meanwhile. So the end of a lease waits for a commit or a proof that began after it was due; if there was none yet, one
+    /// is asked for.
     fn may_end_until(&mut self, due: ShardTime, now: ShardTime, ctx: &mut Context<Self>) -> ShardTime {
-        // What began late in a millisecond ends late in one: never early.
+        // What began late in a millisecond also ends late in one: never early.
         let over = ShardTime(now.0.saturating_sub(self.shared.clock.cut_off_ms()));
         if due > over {
             return over;
@@ -232,7 +234,7 @@ impl NetworkActor {
             let proof = async move { shared.is_proved_owner_of(&[shard]).await };
             ctx.spawn(proof.into_actor(self).map(|is_proved, act, ctx| {
                 act.proves = false;
-                // Where there is no proof, the timers look again.
+                // If there is no proof, the timers try again.
                 if is_proved {
                     ctx.notify(Tick);
                 }
@@ -241,10 +243,10 @@ impl NetworkActor {
         over.min(served)
     }
 
-    /// Ends what is due, one bounded step; the rest comes with the next message or tick.
+    /// Ends what is due, in one bounded step; the rest comes with the next message or tick.
     pub(super) fn run_due(&mut self, unit: &mut Staging, moment: command::Context, ctx: &mut Context<Self>) {
         let Some(due) = self.next_due() else { return };
-        // A store that takes nothing new would refuse what comes of it.
+        // A store that takes nothing new would refuse the result.
         if !matches!(self.phase, Phase::Serving) || due > moment.now || !self.shared.takes_changes() {
             return;
         }

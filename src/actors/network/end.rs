@@ -1,12 +1,13 @@
-//! The end of a network: its answers leave when its space is free.
+//! The end of a network: its answers leave when its space is free. And the end of its actor, where that dies.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use actix::prelude::*;
 
-use super::NetworkActor;
 use super::messages::{PurgeOn, Work};
 use super::staging::Staging;
+use super::{NetworkActor, Phase};
 use crate::actors::directory::Gone;
 use crate::actors::{Outlet, Told};
 use crate::core::network::Network;
@@ -14,21 +15,26 @@ use crate::core::outcome::Outcome;
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::types::{Generation, ShardTime};
 
-/// Entries that are let go of on the thread of the actor. More would hold up the connections of that thread, which have
-/// another node to ask by now.
+/// Entries that are freed on the thread of the actor. Freeing more would delay the connections of that thread, which have to
+/// ask another node by now.
 const FORGOTTEN_HERE_MAX: usize = 10_000;
 
 impl NetworkActor {
-    /// What it knows is worth nothing any more.
+    /// Forgets the contents of a memory that is worthless now.
     pub(super) fn forget(&mut self) {
-        let config = Arc::clone(self.network.config());
         if self.network.entries() > FORGOTTEN_HERE_MAX
-            && let Ok(empty) = Network::load(config, Vec::new(), Vec::new(), Generation(0), ShardTime(0))
+            && let Some(large) = self.take_memory()
         {
-            let large = std::mem::replace(&mut self.network, empty);
             // Where there is no thread for it, it goes with the actor.
             let _ = std::thread::Builder::new().name("forgetting".to_owned()).spawn(move || drop(large));
         }
+    }
+
+    /// What it has, of which nothing is left here.
+    fn take_memory(&mut self) -> Option<Network> {
+        let config = Arc::clone(self.network.config());
+        let empty = Network::load(config, Vec::new(), Vec::new(), Generation(0), ShardTime(0)).ok()?;
+        Some(std::mem::replace(&mut self.network, empty))
     }
 
     /// What whoever asks for it is told once it is no more.
@@ -36,7 +42,7 @@ impl NetworkActor {
         Refusal::network_gone(Some(&self.network.config().name), self.id())
     }
 
-    /// The same as it is told to these: by the name under which they asked, if it was one.
+    /// The same answer for these requests: with the name under which they asked, if they used one.
     pub(super) fn gone_for(&self, work: &Work) -> Refusal {
         match work.route.name.as_ref().filter(|_| work.by_name) {
             Some(name) => Refusal::not_found(Missing::Network, name),
@@ -44,8 +50,8 @@ impl NetworkActor {
         }
     }
 
-    /// An outlet for the unit that ends the network. Its answers leave once the directory was told, so that whoever reads
-    /// them may ask for the space that was freed.
+    /// Creates an outlet for the unit that ends the network. Its answers leave once the directory knows, so that clients that
+    /// read them may ask for the space that became free.
     pub(super) fn after_the_end(&self, unit: &mut Staging) -> Option<Outlet> {
         let outlet = unit.outlet.take()?;
         let (to, mut answers) = crate::actors::outlet();
@@ -62,6 +68,22 @@ impl NetworkActor {
             }
         });
         Some(to)
+    }
+}
+
+impl Drop for NetworkActor {
+    /// Of one that dies while it is stopped, and is what nobody else has: who comes after it shows that on. A request that only reads
+    /// changed nothing of it.
+    fn drop(&mut self) {
+        let shows = matches!(self.phase, Phase::Stopped(why) if why.shows_memory());
+        let is_durable = self.stands() && self.lane.settled.load(Ordering::Acquire) == self.enqueued;
+        if shows
+            && is_durable
+            && std::thread::panicking()
+            && let Some(memory) = self.take_memory()
+        {
+            self.published.leave(memory);
+        }
     }
 }
 

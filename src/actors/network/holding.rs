@@ -1,22 +1,23 @@
-//! A network that takes part in what several networks decide together: held, asked, finished. See `coordinator::joint`.
+//! A network's part in what several networks decide together: it is held, asked, finished. See `coordinator::joint`.
 //!
-//! A request over several networks that waits (`coordinator::waiting`) has an entry in the queue of each. When its turn
-//! comes in one of them, and there may be room in the others, this network decides nothing else until it has tried:
+//! A waiting request over several networks (`coordinator::waiting`) has an entry in the queue of each. When its turn comes in
+//! one of them, and there may be room in the others, this network decides nothing else until the request has tried:
 //!
 //! ```text
 //! Serving ──its turn──▶ Turn ──its Hold──▶ Held ──Finish──▶ Serving
-//!                        ├──Hold of one that waits for longer──▶ Held: the older goes first
-//!                        ├──any other Hold──▶ told to let go of what it holds, and to come again after the turn
+//!                        ├──Hold of one that has waited longer──▶ Held: the older goes first
+//!                        ├──any other Hold──▶ told to end its holds, and to come again after the turn
 //!                        └──it left, tried without coming here, or took too long──▶ Serving
 //! ```
 //!
-//! **No deadlock.** Holds are taken in order of ids, so holders never wait for each other in a circle. A turn adds: who
-//! holds another network and wants this one waits for the waiter, who may want that other one. So nobody does: in a turn
-//! only the waiter itself, or an older one, gets the network; all others let go of everything and begin again. Of waiters
-//! the oldest is never sent away. The same is asked of who comes to a network that is loaded, and holds others.
+//! **No deadlock.** Holds are taken in order of ids, so holders never wait for each other in a circle. A turn adds a way to
+//! wait: a job that holds another network and wants this one would wait for the waiter, which may want that other network. So
+//! no job does: in a turn only the waiter itself, or an older one, gets the network; all others end all their holds and begin
+//! again. The oldest waiter is never sent away. The same rule applies to a job that holds other networks and comes to a
+//! network that is being loaded.
 //!
-//! **No standstill.** Who holds networks does not wait behind the requests of the next one: he goes before them, however
-//! many there are (`defer_hold`).
+//! **No standstill.** A job that holds networks does not queue behind the requests of the next network: it goes before them,
+//! however many there are (`defer_hold`).
 
 use std::sync::Arc;
 
@@ -43,7 +44,8 @@ impl NetworkActor {
             self.deferred.push_front(Deferred::Hold(hold));
             return self.reload(ctx);
         }
-        // What is decided under the hold sees nothing that is over, and takes nothing that is somebody's turn.
+        // The decision under the hold must see nothing that is over, and take nothing that is due to a waiter whose turn it
+        // is.
         let moment = self.moment();
         let mut unit = Staging::new(None, 1);
         self.run_due(&mut unit, moment, ctx);
@@ -74,9 +76,10 @@ impl NetworkActor {
         }
     }
 
-    /// Keeps it until the network is to be had. Whoever holds others goes before the requests that wait here: those networks
-    /// would stand still until all of that is decided. Nothing of his own connection is among it, as what concerns several networks
-    /// begins when all is answered that was sent before. Between two of them one message has its turn, so that nobody waits for ever.
+    /// Keeps a hold until the network is available. A job that holds other networks goes before the requests that wait here:
+    /// otherwise those networks would stand still until all of these are decided. None of these is of the job's own
+    /// connection, because a job over several networks begins only when everything sent before it is answered. Between two
+    /// such holds one message has its turn, so that nobody waits forever.
     fn defer_hold(&mut self, hold: Hold) {
         let goes_before = |deferred: &Deferred| matches!(deferred, Deferred::Hold(hold) if hold.beside);
         let before = match self.deferred.iter().rposition(goes_before) {
@@ -87,7 +90,7 @@ impl NetworkActor {
         self.deferred.insert(before.min(self.deferred.len()), Deferred::Hold(hold));
     }
 
-    /// Who comes while it is somebody's turn.
+    /// Handles a hold that arrives during the turn of a waiter.
     pub(super) fn hold_in_turn(&mut self, hold: Hold, ctx: &mut Context<Self>) {
         let Phase::Turn { arrival, behind, .. } = &mut self.phase else {
             return self.deferred.push_back(Deferred::Hold(hold));
@@ -95,20 +98,20 @@ impl NetworkActor {
         if hold.turn.is_none_or(|turn| turn > *arrival) {
             return behind.extend(sent_away(hold, others_first()));
         }
-        // Whoever was sent away may come again: it finds the network held.
+        // Jobs that were sent away may come again: they find the network held.
         self.phase = Phase::Serving;
         if !self.stands() {
             return self.hold(hold, ctx);
         }
         self.grant(hold);
         if matches!(self.phase, Phase::Serving) {
-            // It gave up meanwhile: what came behind it goes on.
+            // The job gave up meanwhile: what came after it goes on.
             self.go_on(ctx);
         }
     }
 
-    /// Who comes while it is loaded. That takes, and nobody is to keep other networks from deciding so long: neither a
-    /// waiter, which goes on waiting, nor whoever holds some.
+    /// Handles a hold that arrives while the network is being loaded. Loading takes time, and nobody may keep other networks
+    /// from deciding for so long: neither a waiter, which goes on waiting, nor a job that holds some.
     fn hold_in_loading(&mut self, hold: Hold) {
         let Phase::Loading { since, behind } = &mut self.phase else {
             return self.deferred.push_back(Deferred::Hold(hold));
@@ -123,7 +126,7 @@ impl NetworkActor {
         }
     }
 
-    /// Those who came before it was loaded as well.
+    /// Treats holds that arrived before the loading began in the same way.
     pub(super) fn hold_deferred_in_loading(&mut self) {
         for deferred in std::mem::take(&mut self.deferred) {
             match deferred {
@@ -133,15 +136,15 @@ impl NetworkActor {
         }
     }
 
-    /// It is the turn of a waiter over several networks, if there may be room for it in all of them, or if it is refused here
-    /// for something that no room will change. True: nothing else is decided here until it has tried.
+    /// Gives a waiter over several networks its turn, if there may be room for it in all of them, or if this network refuses
+    /// it for a reason that no room will change. True: nothing else is decided here until it has tried.
     pub(super) fn offer_turn(&mut self, arrival: Arrival, several: &Several, command: &Command) -> bool {
         let moment = self.moment();
         let tried = self.decide(command, moment);
         self.undecide();
         let (fits, is_refused) = match tried {
             Ok(Ok(_)) => (true, false),
-            // Whatever else it is refused for, it is to be told, whether there is room in the others or not.
+            // The client has to be told of any other refusal, whether or not there is room in the other networks.
             Ok(Err(refusal)) => {
                 let lacks = Fault::Refused(refusal).is_no_capacity();
                 (!lacks, !lacks)
@@ -154,8 +157,8 @@ impl NetworkActor {
         if !several.state.note_room(several.index, fits) && !is_refused {
             return false;
         }
-        // Who came for this network while it was held must not keep others waiting for it now. One of them may be the
-        // waiter itself, which tries already, or an older one.
+        // Jobs that came for this network while it was held must not keep others waiting for it now. One of them may be the
+        // waiter itself, which is already trying, or an older one.
         let (holds, works): (Vec<Deferred>, Vec<Deferred>) =
             self.deferred.drain(..).partition(|deferred| matches!(deferred, Deferred::Hold(_)));
         self.deferred.extend(works);
@@ -173,7 +176,7 @@ impl NetworkActor {
             }
         }
         match first {
-            // Those that were sent away find it held when they come again.
+            // Jobs that were sent away find it held when they come again.
             Some(hold) => self.grant(hold),
             None => {
                 self.phase = Phase::Turn { arrival, since: tokio::time::Instant::now(), behind };
@@ -183,7 +186,7 @@ impl NetworkActor {
         true
     }
 
-    /// The waiter whose turn it is left, could not come, or took too long.
+    /// Ends the turn of a waiter that left, could not come, or took too long.
     pub(super) fn end_turn(&mut self, ctx: &mut Context<Self>) {
         if let Phase::Turn { arrival, .. } = self.phase {
             self.phase = Phase::Serving;
@@ -192,7 +195,7 @@ impl NetworkActor {
         }
     }
 
-    /// Serves who waits, then what was deferred.
+    /// Serves the waiters, then what was deferred.
     pub(super) fn go_on(&mut self, ctx: &mut Context<Self>) {
         let mut unit = Staging::new(None, 1);
         self.serve_waiters_behind(&mut unit, ctx);
@@ -222,11 +225,12 @@ impl NetworkActor {
         };
         let (Decision { steps, mut outcome }, claims) = decided?;
         if !item.dry_run {
-            // Should it come to nothing, whoever was heard of is missed for the first time again: late, not early.
+            // If it comes to nothing, claimants that were heard of are missed for the first time again: late, not early.
             self.hear_of_claimants(&item.command, &mut outcome, moment.now);
         }
         self.offer(&steps, transaction);
-        // The answer may leave before `Finish` comes here: who asks then for all of a scope must not pass this network over.
+        // The answer may leave before `Finish` arrives here: a job that then goes over the whole scope must not skip this
+        // network.
         self.note_scopes(&steps);
         let act = Act {
             network: self.id(),
@@ -248,7 +252,7 @@ impl NetworkActor {
     fn list(&mut self, waiting: Waiting) {
         match waiting {
             Waiting::No => {}
-            // Nobody waits here.
+            // A network that is stopped or gone has no waiters.
             Waiting::Begins { .. } if matches!(self.phase, Phase::Stopped(_) | Phase::Gone) => {}
             Waiting::Begins { arrival, command, several } => {
                 if self.waiting.get(arrival).is_none() {
@@ -263,7 +267,7 @@ impl NetworkActor {
     }
 }
 
-/// Whoever asks for this hold lets go of what it holds, and begins again when what is answered is dropped.
+/// Sends a hold away: the job that asked ends all its holds, and begins again when the returned sender is dropped.
 fn sent_away(hold: Hold, fault: Fault) -> Option<oneshot::Sender<()>> {
     let (ends, over) = oneshot::channel();
     hold.granted.send(Err(HoldRefused::Behind { over, fault: Box::new(fault) })).is_ok().then_some(ends)
@@ -309,7 +313,7 @@ impl Handler<DecideHeld> for NetworkActor {
                 Err(Box::new(Fault::Unavailable { applied: Applied::No, problem }))
             }
         };
-        // A coordinator that is gone ends its holds by itself.
+        // If the coordinator is gone, it ended its holds.
         let _ = message.decided.send(answer);
         if !matches!(self.phase, Phase::Held { .. }) {
             self.after(ctx);
@@ -324,13 +328,13 @@ impl Handler<Finish> for NetworkActor {
             Waiting::Begins { arrival, .. } | Waiting::Ended { arrival } => Some(*arrival),
             Waiting::No => None,
         };
-        // Before anything else is decided here, so that nothing that comes free meanwhile is missed.
+        // Before anything else is decided here, so that nothing that becomes free meanwhile is missed.
         self.list(finish.waiting);
         let (steps, claimed) = match &mut self.phase {
             Phase::Held { hold, steps, claimed } if *hold == finish.hold => {
                 (std::mem::take(steps), std::mem::take(claimed))
             }
-            // It tried, and another network was not to be had before it came here.
+            // The waiter tried, and could not get another network before it came here.
             Phase::Turn { arrival, .. } if Some(*arrival) == waits => return self.end_turn(ctx),
             Phase::Held { .. }
             | Phase::Turn { .. }
@@ -338,13 +342,13 @@ impl Handler<Finish> for NetworkActor {
             | Phase::Loading { .. }
             | Phase::Stopped(_)
             | Phase::Gone => {
-                // A panic under the hold gave it up: what was waiting is served again once the network is loaded.
+                // A panic under the hold gave it up: what waited is served again once the network is loaded.
                 return;
             }
         };
         self.phase = Phase::Serving;
         if finish.apply {
-            // The joint unit counts for each of its networks, whether it changes them or not.
+            // The joint unit counts for each of its networks, whether or not it changes them.
             self.enqueued += 1;
             let now = self.shared.shard_time(self.lane.shard);
             if self.apply(&steps, now, self.enqueued).is_err() {

@@ -1,4 +1,4 @@
-//! What a network's actor is sent.
+//! The messages of a network's actor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::core::outcome::{Outcome, Slice};
 use crate::core::types::{Generation, Name};
 use crate::store::{NetworkImage, TransactionId};
 
-/// The register is about to be given away: whoever waits for capacity here is told to ask the next owner.
+/// Announces that the register is about to be given away: requests that wait for capacity here are told to ask the next owner.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct GiveAway;
@@ -30,13 +30,13 @@ pub struct GiveAway;
 pub struct Work {
     /// How the network was found.
     pub route: Arc<Route>,
-    /// It was named by its name, which must still be its own.
+    /// The client used the network's name, which must still be its own.
     pub by_name: bool,
-    /// In the order in which they were sent.
+    /// The requests, in the order in which they were sent.
     pub items: VecDeque<Item>,
     /// Where the answers go.
     pub outlet: Outlet,
-    /// Their places in the queue.
+    /// Their places in the network's queue.
     pub permits: PermitGuard,
     /// When they were read.
     pub received: Instant,
@@ -46,72 +46,72 @@ pub struct Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldId(pub u128);
 
-/// Asks for the network alone: until [`Finish`], nothing else is decided here. Answered when it is granted.
+/// Asks to hold the network: until [`Finish`], nothing else is decided here. Answered when the hold is granted.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Hold {
-    /// Whose.
+    /// The identity of the hold.
     pub hold: HoldId,
-    /// What it is asked for by, where that is its name: once it is called otherwise, it is not what is meant.
+    /// The name by which the network was asked for, if it was: once the network is renamed, it is not the one that is meant.
     pub named: Option<Name>,
-    /// Since when it waits, if it does: its place in the order of all waiters.
+    /// Since when the request waits, if it waits: its place in the order of all waiters.
     pub turn: Option<Arrival>,
-    /// Are others held already, which decide nothing while this one is waited for?
+    /// Does the job already hold other networks, which decide nothing while it waits for this one?
     pub beside: bool,
-    /// Told when it is granted.
+    /// Told when the hold is granted.
     pub granted: oneshot::Sender<Result<(), HoldRefused>>,
 }
 
 /// Why a hold is not granted.
 #[derive(Debug)]
 pub enum HoldRefused {
-    /// The network is not to be had.
+    /// The network is not available.
     Fault(Box<Fault>),
-    /// It is the turn of somebody who waits for longer, or the network is loaded: let go of everything that is held, and
-    /// begin again when this ends.
+    /// A request that has waited longer has its turn, or the network is being loaded: end all holds, and begin again when this
+    /// is over.
     Behind {
         /// Ends when it is over.
         over: oneshot::Receiver<()>,
-        /// What is answered if it takes too long.
+        /// The answer if that takes too long.
         fault: Box<Fault>,
     },
 }
 
 impl Hold {
-    /// It is not granted.
+    /// Refuses the hold.
     pub(super) fn refuse(self, fault: Fault) {
-        // Who asked may have given up.
+        // The one who asked may have given up.
         let _ = self.granted.send(Err(HoldRefused::Fault(Box::new(fault))));
     }
 }
 
-/// What a request over several networks shares with its entries in their queues.
+/// The state that a request over several networks shares with its entries in their queues.
 #[derive(Debug)]
 pub struct Rooms {
     /// By network: may there be room for its part?
     rooms: Vec<AtomicBool>,
-    /// Told when there may be room everywhere, or an entry is no more.
+    /// Told when there may be room everywhere, or an entry is gone.
     woken: Notify,
 }
 
 impl Rooms {
-    /// Of so many networks, none of which is known to have any.
+    /// For this many networks, none of which is known to have room.
     pub fn new(networks: usize) -> Self {
         Self { rooms: (0..networks).map(|_| AtomicBool::new(false)).collect(), woken: Notify::new() }
     }
 
-    /// Notes what was found in one network. Answers whether there may be room in all.
+    /// Notes what was found in one network. Returns whether there may be room in all.
     pub fn note_room(&self, index: usize, is_there: bool) -> bool {
         self.rooms[index].store(is_there, Ordering::SeqCst);
         is_there && self.rooms.iter().all(|room| room.load(Ordering::SeqCst))
     }
 
-    /// Something is to be looked at.
+    /// Wakes the coordinator: there is something to look at.
     pub fn wake(&self) {
         self.woken.notify_one();
     }
 
-    /// Until then.
+    /// Waits until `wake` is called.
     pub async fn woken(&self) {
         self.woken.notified().await;
     }
@@ -120,27 +120,27 @@ impl Rooms {
 /// One network's place in a request over several that waits.
 #[derive(Debug, Clone)]
 pub struct Several {
-    /// Shared with the others.
+    /// Shared with the entries in the other networks.
     pub state: Arc<Rooms>,
-    /// Which of them it is.
+    /// The index of this network among them.
     pub index: usize,
 }
 
-/// What becomes of the entry of a request over several networks when its hold ends.
+/// What happens to the queue entry of a request over several networks when its hold ends.
 #[derive(Debug)]
 pub enum Waiting {
-    /// There is none.
+    /// There is no entry.
     No,
-    /// It waits, or goes on waiting.
+    /// The request begins to wait, or goes on waiting.
     Begins {
         /// Its place in the order.
         arrival: Arrival,
-        /// What it asks of this network.
+        /// What the request asks of this network.
         command: Command,
         /// Its place among the networks.
         several: Several,
     },
-    /// It is over.
+    /// The wait is over.
     Ended {
         /// Its place in the order.
         arrival: Arrival,
@@ -151,13 +151,13 @@ pub enum Waiting {
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct ListOn {
-    /// What is left of it.
+    /// The rest of the list.
     pub rest: Arc<ListRest>,
-    /// Behind this address.
+    /// Start after this address.
     pub after: Address,
     /// How many records at most.
     pub limit: usize,
-    /// Told; dropped where what the network was is not known any more: then the list begins again.
+    /// Receives the slice; dropped if the earlier state of the network is no longer known: then the list begins again.
     pub told: oneshot::Sender<Result<Slice, Box<Fault>>>,
 }
 
@@ -165,29 +165,29 @@ pub struct ListOn {
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct DecideHeld {
-    /// Whose.
+    /// The identity of the hold.
     pub hold: HoldId,
-    /// What is asked; its ticket is not used.
+    /// The request; its ticket is not used.
     pub item: Item,
     /// The transaction that it is part of.
     pub transaction: TransactionId,
-    /// What would change, and what would be answered.
+    /// Receives what would change, and what would be answered.
     pub decided: oneshot::Sender<Result<(UnitPart, Outcome), Box<Fault>>>,
 }
 
-/// Ends a hold. With `apply`, what was decided under it takes effect: its part is in the committer's mailbox already.
+/// Ends a hold. With `apply`, what was decided under it takes effect: its part is already in the committer's mailbox.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Finish {
-    /// Whose.
+    /// The identity of the hold.
     pub hold: HoldId,
-    /// Take effect, or forget.
+    /// Whether what was decided takes effect; otherwise it is forgotten.
     pub apply: bool,
-    /// Does it wait?
+    /// What happens to its entry in the queue.
     pub waiting: Waiting,
 }
 
-/// A request over several networks waits no more.
+/// Ends the wait of a request over several networks.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Unlist {
@@ -195,12 +195,12 @@ pub struct Unlist {
     pub arrival: Arrival,
 }
 
-/// Whoever purges it gives up: it goes on by itself, where it is to be purged.
+/// Tells the network that the job which purges it gives up: if it is to be purged, it continues by itself.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct PurgeOn;
 
-/// Nobody waits any more for a request of this network, or all that its owner has was let go of.
+/// Ends the wait of a request for this network: nobody waits for it any more, or everything of its owner was released.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(super) struct GiveUp {
@@ -208,17 +208,17 @@ pub(super) struct GiveUp {
     pub(super) arrival: Arrival,
 }
 
-/// Serving who waits goes on.
+/// Continues serving the waiters.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(super) struct ServeWaiters;
 
-/// The tenure is over. What waits is answered: nothing of it was begun.
+/// Announces that the tenure is over. Everything that waits is answered: nothing of it was begun.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Retire;
 
-/// Something may be due, or figures are to be published.
+/// Wakes the network: something may be due, or figures are to be published.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Tick;
@@ -228,21 +228,21 @@ pub struct Tick;
 pub struct Loaded {
     /// None: the store does not have it.
     pub image: Option<NetworkImage>,
-    /// The record of a deployment, where it is the lane of one.
+    /// The record of a deployment, if the lane is that of a deployment.
     pub deployment: Option<Arc<Deployment>>,
-    /// Every later grant is above this.
+    /// A floor: every later grant gets a higher generation.
     pub floor: Generation,
-    /// What the memory is worth from now on.
+    /// The incarnation of the memory from now on.
     pub incarnation: u64,
 }
 
-/// Answers every request of a message alike.
+/// Answers every request of a message with the same fault.
 pub fn refuse(mut work: Work, fault: &Fault) {
     answer_all(&work.outlet, work.items.drain(..).map(|item| item.ticket), fault);
 }
 
 impl Drop for Work {
-    /// Whatever becomes of an actor, what waits for it is answered: nothing of it was begun.
+    /// Answers what waits for an actor, whatever happens to it: nothing of it was begun.
     fn drop(&mut self) {
         if !self.items.is_empty() {
             let fault = Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: 200 };

@@ -1,10 +1,10 @@
-//! How long a network is at what it has before the other networks and connections of its thread have their turn: by
-//! itself, without actor or clock.
+//! How long a network works on its messages before the other networks and connections of its thread have their turn: the
+//! measure alone, without actor or clock.
 //!
-//! One message may bring a thousand requests. As a rule they take a millisecond together, and are worth most as one unit. But
-//! one that looks through thousands of pools, or asks for many addresses, takes as long as hundreds of others, and nobody
-//! knows before. So the clock says when it is enough: it is looked at behind whatever may take long, and behind many that
-//! do not. It is that of the runtime: where its time is somebody else's (the simulation), so is this.
+//! One message may bring a thousand requests. As a rule they take a millisecond together, and are most efficient as one unit.
+//! But a request that looks through thousands of pools, or asks for many addresses, takes as long as hundreds of others, and
+//! nobody knows that in advance. So the clock decides when it is enough: it is read after anything that may take long, and
+//! after many requests that do not. It is the clock of the runtime, so that it follows the time of a simulation.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::core::state::NetworkConfig;
 
 /// Requests after which the other networks and connections of the thread have their turn: some 0.3 ms.
 pub(super) const TURN_REQUESTS_MAX: usize = 64;
-/// For how long one message, or those who wait, are looked after at once: requests that take no longer than most stay together.
+/// How long one message, or the waiters, are processed in one go: requests that take no longer than most stay together.
 const AT_ONCE_MAX: Duration = Duration::from_millis(2);
-/// What counts for so much is followed by a look at the clock.
+/// After work of this weight the clock is read.
 pub(super) const PERHAPS_LONG: usize = TURN_REQUESTS_MAX;
 
-/// What a request counts for as it is asked. A look costs some hundredths of what the cheapest of those takes that may take long.
+/// The weight of a request as asked. Reading the clock costs some hundredths of the cheapest request that may take long.
 #[inline]
 pub(super) fn weight(command: &Command, config: &NetworkConfig) -> usize {
     let is_short = match command {
-        // A block is looked for in every pool that has something. So is the address that cools longest.
+        // A block is searched for in every pool that has something free. So is the address that has cooled longest.
         Command::Allocate(ask) => matches!(ask.wish, Wish { prefix_length: None, .. }) && !config.cooldown_yields,
         Command::Claim(_)
         | Command::Release(_)
@@ -40,23 +40,23 @@ pub(super) fn weight(command: &Command, config: &NetworkConfig) -> usize {
     if is_short { 1 } else { PERHAPS_LONG }
 }
 
-/// What was spent on one message, or on those who wait.
+/// The time spent on one message, or on the waiters.
 #[derive(Debug)]
 pub(super) struct Pace {
     begun: Instant,
-    /// At the last look.
+    /// As of the last reading of the clock.
     spent: Duration,
-    /// What was done since counts for so much.
+    /// Weight of the work done since then.
     unlooked: usize,
 }
 
 impl Pace {
-    /// It begins now.
+    /// Begins now.
     pub(super) fn new(begun: Instant) -> Self {
         Self { begun, spent: Duration::ZERO, unlooked: 0 }
     }
 
-    /// Something was done that counts for so much. Is it enough, and are the others to have their turn?
+    /// Notes work of this weight. Is it enough for now, so that the others are to have their turn?
     #[inline]
     pub(super) fn is_enough_after(&mut self, weight: usize, now: impl FnOnce() -> Instant) -> bool {
         self.unlooked += weight;
@@ -68,7 +68,7 @@ impl Pace {
         self.spent >= AT_ONCE_MAX
     }
 
-    /// For how many requests of a turn all of it counts, which `done` are: for a whole turn where it was enough.
+    /// How many requests of a turn all of this counts as, `done` being their number: a whole turn if it was enough.
     pub(super) fn requests(&self, done: usize) -> usize {
         let spent = self.spent.min(AT_ONCE_MAX).as_micros() as usize;
         done.max(spent * TURN_REQUESTS_MAX / AT_ONCE_MAX.as_micros() as usize)

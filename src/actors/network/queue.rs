@@ -1,19 +1,19 @@
-//! Who waits for capacity of a network, and whose turn it is: the queue by itself, without actor, answers or time.
+//! Who waits for capacity of a network, and whose turn it is: the queue alone, without actor, answers or time.
 //!
-//! A freed address goes to the first waiter whom it fits. Requests that ask for the same are one *group*, so that what is
-//! freed is held against wishes, not against requests: a group whose pools were not touched costs a comparison of bits,
-//! and of a group that finds no room nobody else is tried. What one slot or owner alone may be given (an address that is
-//! kept for it, one that it let go, one that it holds by now) is looked up by slot.
+//! A freed address goes to the first waiter whom it fits. Requests that ask for the same form one *group*, so that what is
+//! freed is compared with wishes, not with requests: a group whose pools were not touched costs one comparison of bits, and if
+//! a group finds no room, no other of its requests is tried. What only one slot or owner may be given (an address that is kept
+//! for it, one that it released, one that it holds by now) is looked up by slot.
 //!
 //! ```text
 //! note(step) … note(step) ──▶ next() ──▶ the actor decides ──▶ remove()   it was granted, or refused for another reason
 //!                                └◀───────────────────────────── failed()  it goes on waiting: nothing for this group
 //! ```
 //!
-//! When `next` answers nobody, no address is idle that fits a waiter (by the core's word: [`Network::has_room`] errs on the
-//! side of a try), so newcomers may take what is free.
+//! When `next` returns nobody, no idle address fits any waiter (as the core sees it: [`Network::has_room`] errs on the side of
+//! a try), so newcomers may take what is free.
 //!
-//! Review notes: does a new way to become free, or to be allowed to have, pass [`Network::opens`]?
+//! Review notes: does every new way in which an address becomes free, or permitted, pass [`Network::opens`]?
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -28,27 +28,27 @@ use crate::core::types::SlotKey;
 pub(super) struct Waiter<W> {
     /// What it asks for.
     pub(super) command: Command,
-    /// Until when it waits: boot time. None: somebody else looks after that.
+    /// Boot time until which it waits. None: somebody else watches the time.
     pub(super) until_ms: Option<u64>,
-    /// Whose it is.
+    /// Whose request it is.
     pub(super) of: W,
 }
 
-/// Requests that differ in who asks and not in what fits.
+/// Key of a group: its requests differ in who asks, not in what fits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum GroupKey {
-    /// Automatic ones with the same wish.
+    /// Automatic requests with the same wish.
     Wish(Wish),
-    /// What is like no other.
+    /// A request that is like no other.
     One(Arrival),
 }
 
 #[derive(Debug)]
 struct WaitGroup {
     waiters: BTreeSet<Arrival>,
-    /// None: each of them is to be decided again, whatever room there is.
+    /// None: each request is to be decided again, whatever room there is.
     reach: Option<Reach>,
-    /// The first of them found no room since so many openings.
+    /// Number of openings at which the first of them found no room.
     tried: u64,
 }
 
@@ -59,16 +59,17 @@ pub(super) struct WaitQueue<W> {
     groups: HashMap<GroupKey, WaitGroup>,
     slots: HashMap<SlotKey, BTreeSet<Arrival>>,
     ends: BTreeSet<(u64, Arrival)>,
-    /// What was opened and is not served yet.
+    /// What was opened and not yet served.
     opened: Opened,
-    /// To be tried, whatever their group.
+    /// Requests to be tried, whatever their group.
     singled_out: BTreeSet<Arrival>,
-    /// Counts openings, from 1.
+    /// Number of openings, from 1.
     openings: u64,
-    /// Groups that were touched by what was opened, by whoever was first in them when they were looked for. Whoever is served leaves
-    /// it as it is: to look at all of them for each would take as long as there are waiters, and that for each waiter.
+    /// Groups that were touched by what was opened, by the one that was first in each when they were looked up. Serving a
+    /// waiter does not change it: to look at all groups again for each waiter served would take time quadratic in the number
+    /// of waiters.
     touched: BTreeMap<Arrival, GroupKey>,
-    /// They were looked for behind so many openings.
+    /// The number of openings at which they were looked up.
     touched_since: u64,
 }
 
@@ -96,32 +97,32 @@ fn key_of(arrival: Arrival, command: &Command) -> GroupKey {
 }
 
 impl<W> WaitQueue<W> {
-    /// How many wait.
+    /// How many requests wait.
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Does nobody wait?
+    /// Is the queue empty?
     pub(super) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// Was something opened that is not served yet?
+    /// Was something opened that is not yet served?
     pub(super) fn is_open(&self) -> bool {
         !self.is_empty() && (!self.opened.is_empty() || !self.singled_out.is_empty())
     }
 
-    /// Who came first: nobody waits for longer, for this network alone or for several.
+    /// The request that came first: no other has waited longer, for this network alone or for several.
     pub(super) fn first(&self) -> Option<Arrival> {
         self.waiters.first_key_value().map(|(arrival, _)| *arrival)
     }
 
-    /// When the next one's time is over.
+    /// When the time of the next request is over.
     pub(super) fn next_end_ms(&self) -> Option<u64> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// One whose time is over.
+    /// A request whose time is over.
     pub(super) fn over(&self, now_ms: u64) -> Option<Arrival> {
         self.ends.first().filter(|(end, _)| *end <= now_ms).map(|(_, arrival)| *arrival)
     }
@@ -130,12 +131,12 @@ impl<W> WaitQueue<W> {
         self.waiters.get(&arrival)
     }
 
-    /// All of them, first come first.
+    /// All requests, first come first.
     pub(super) fn arrivals(&self) -> Vec<Arrival> {
         self.waiters.keys().copied().collect()
     }
 
-    /// Puts a request in its place. It was tried just now and found no room.
+    /// Puts a request in its place. It was just tried and found no room.
     pub(super) fn add(&mut self, network: &Network, arrival: Arrival, waiter: Waiter<W>) {
         let (openings, command) = (self.openings, &waiter.command);
         let key = key_of(arrival, command);
@@ -146,7 +147,7 @@ impl<W> WaitQueue<W> {
         });
         group.waiters.insert(arrival);
         if group.tried < openings && group.waiters.first() == Some(&arrival) {
-            // It waited elsewhere before, and comes before those who are to be served.
+            // It waited elsewhere before, and comes before those that are to be served.
             self.touched.insert(arrival, key);
         }
         for slot in Network::slots_of(command) {
@@ -156,7 +157,7 @@ impl<W> WaitQueue<W> {
         self.waiters.insert(arrival, waiter);
     }
 
-    /// Takes a request out: it is answered, or nobody waits for it any more.
+    /// Takes a request out: it was answered, or nobody waits for it any more.
     pub(super) fn remove(&mut self, arrival: Arrival) -> Option<Waiter<W>> {
         let waiter = self.waiters.remove(&arrival)?;
         let key = key_of(arrival, &waiter.command);
@@ -181,12 +182,12 @@ impl<W> WaitQueue<W> {
         Some(waiter)
     }
 
-    /// Notes what a step opens. Before the step is applied.
+    /// Notes what a step opens. To be called before the step is applied.
     pub(super) fn note(&mut self, network: &Network, step: &Step) {
         if self.is_empty() {
             return;
         }
-        // Where nothing came free for others than a slot by itself, who found no room would find none again.
+        // If nothing became free for anybody but a single slot, whoever found no room would find none again.
         self.openings += u64::from(network.opens(step, &mut self.opened));
         for slot in self.opened.slots.drain(..) {
             self.singled_out.extend(self.slots.get(&slot).into_iter().flatten());
@@ -198,16 +199,16 @@ impl<W> WaitQueue<W> {
         }
     }
 
-    /// The network is another one: loaded again, or configured anew.
+    /// Notes that the network is another one: loaded again, or with a new configuration.
     pub(super) fn note_all(&mut self) {
         self.opened.anew = true;
         self.openings += 1;
     }
 
-    /// Whose turn it is: the first for whom there may be something. Nobody: all that was opened is served.
+    /// Whose turn it is: the first request for which there may be something. None: everything that was opened is served.
     pub(super) fn next(&mut self, network: &Network) -> Option<Arrival> {
         if !self.is_open() {
-            // What was opened while nobody waited is for newcomers.
+            // What was opened while nobody waited goes to newcomers.
             self.opened = Opened::default();
             return None;
         }
@@ -233,7 +234,7 @@ impl<W> WaitQueue<W> {
         self.touched_since = self.openings;
     }
 
-    /// The first of those that were touched for whom there may be room.
+    /// The first request of the touched groups for which there may be room.
     fn first_touched(&mut self, network: &Network) -> Option<Arrival> {
         while let Some(touched) = self.touched.first_entry() {
             let arrival = *touched.key();
@@ -245,31 +246,31 @@ impl<W> WaitQueue<W> {
             }
             let key = touched.remove();
             if let Some(first) = first.filter(|_| fits) {
-                // Whoever was first waits no more.
+                // The one that was first no longer waits.
                 self.touched.insert(first, key);
             }
         }
         None
     }
 
-    /// Pools have other numbers, and what could not be asked for may be there.
+    /// Looks at everything again: pools have other numbers, and what could not be asked for may exist now.
     fn look_anew(&mut self, network: &Network) {
         for (key, group) in &mut self.groups {
             let first = group.waiters.first().and_then(|first| self.waiters.get(first));
             group.reach = first.and_then(|waiter| network.reach(&waiter.command));
             if group.reach.is_none() || matches!(key, GroupKey::One(_)) {
-                // Room opens nothing for them, or not for all that they ask: each is to be told why not.
+                // Room opens nothing for these, or not for everything that they ask: each is to be told why.
                 self.singled_out.extend(&group.waiters);
             }
         }
-        // What a slot holds, and wants to exchange, may be what it asks for by now.
+        // What a slot holds, and wants to exchange, may by now be what it asks for.
         let may_have = |slot: &SlotKey| network.has_its_own(slot) || network.slot_holder(slot).is_some();
         let own = self.slots.iter().filter(|(slot, _)| may_have(slot));
         self.singled_out.extend(own.flat_map(|(_, arrivals)| arrivals));
         self.opened = self.groups_reached();
     }
 
-    /// Everything that any group could draw from.
+    /// Everything that any group could be granted from.
     fn groups_reached(&self) -> Opened {
         let mut reached = Opened::default();
         for reach in self.groups.values().filter_map(|group| group.reach.as_ref()) {
@@ -278,23 +279,23 @@ impl<W> WaitQueue<W> {
         reached
     }
 
-    /// It is to be tried, whether there is room or not.
+    /// Marks a request to be tried, whether or not there is room.
     pub(super) fn single_out(&mut self, arrival: Arrival) {
         if self.waiters.contains_key(&arrival) {
             self.singled_out.insert(arrival);
         }
     }
 
-    /// Is it to be tried, whatever room there is?
+    /// Is the request to be tried, whatever room there is?
     pub(super) fn is_singled_out(&self, arrival: Arrival) -> bool {
         self.singled_out.contains(&arrival)
     }
 
-    /// It was tried and goes on waiting.
+    /// Notes that a request was tried and goes on waiting.
     pub(super) fn failed(&mut self, arrival: Arrival) {
         self.singled_out.remove(&arrival);
         let Some(waiter) = self.waiters.get(&arrival) else { return };
-        // What any of them could be given, this one could: there is nothing for the others either.
+        // What any of the group could be given, this one could: so there is nothing for the others either.
         if let Some(group) = self.groups.get_mut(&key_of(arrival, &waiter.command)) {
             group.tried = self.openings;
         }

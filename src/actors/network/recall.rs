@@ -1,4 +1,4 @@
-//! What of a network is durable, from its memory: asked when the store cannot tell any more, as it was emptied.
+//! What of a network is durable, from its memory: asked for when the store was emptied and can no longer tell.
 
 use std::sync::atomic::Ordering;
 
@@ -9,16 +9,16 @@ use super::{NetworkActor, Phase};
 use crate::actors::StopReason;
 use crate::core::state::{Key, State};
 
-/// Asks for everything durable of the network. Nobody decides anything in it any more, and its units are all settled.
+/// Asks for everything durable of the network. By then nobody decides anything in it, and its units are all settled.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Recall {
-    /// Told; dropped where the memory is not whole.
+    /// Receives it; dropped if the memory is incomplete.
     pub told: oneshot::Sender<Vec<(Key, State)>>,
 }
 
 impl NetworkActor {
-    /// What is durable by now needs no way back.
+    /// Forgets the way back of what is durable by now.
     pub(super) fn forget_way_back(&mut self) {
         if self.back.is_empty() {
             return;
@@ -30,12 +30,12 @@ impl NetworkActor {
         }
     }
 
-    /// None: a step broke off half-way, or what is in memory is not all that the store had.
+    /// Everything durable. None: a step broke off half-way, or memory has not everything that the store had.
     fn durable(&self) -> Option<Vec<(Key, State)>> {
         let is_whole = match self.phase {
             Phase::Serving | Phase::Gone | Phase::Loading { .. } | Phase::Turn { .. } => true,
             Phase::Stopped(StopReason::Crashes | StopReason::Differs) => true,
-            // Whoever holds it does not know yet what becomes of it.
+            // The holder does not know yet what comes of it.
             Phase::Held { .. } | Phase::Stopped(StopReason::Unloadable) => false,
         };
         let settled = self.lane.settled.load(Ordering::Acquire);
@@ -48,7 +48,7 @@ impl Handler<Recall> for NetworkActor {
     type Result = ();
     fn handle(&mut self, recall: Recall, _: &mut Context<Self>) {
         if let Some(all) = self.durable() {
-            // Who asked may have given up.
+            // The one who asked may have given up.
             let _ = recall.told.send(all);
         }
     }

@@ -1,8 +1,9 @@
-//! What one turn of a network's actor brings together, and the refusals of the actor itself.
+//! Collects what one turn of a network's actor produces; and the refusals of the actor itself.
 
 use compact_str::CompactString;
 
 use crate::actors::committer::Staged;
+use crate::actors::mac_holder;
 use crate::actors::published::Tally;
 use crate::actors::reserve::{self, Claimed};
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answer_all};
@@ -12,7 +13,8 @@ use crate::core::state::Step;
 use crate::core::types::{NetworkId, Place};
 use crate::store::{Act, Store, StoreHealth};
 
-/// It is read from the store, and that takes; or it cannot be, for what stands in the way of the store.
+/// The refusal while the network is read from the store, which takes time; or while something keeps it from being read
+/// (`hindrance`).
 pub(super) fn loading(hindrance: Option<&str>) -> Fault {
     match hindrance {
         None => Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 },
@@ -24,12 +26,12 @@ pub(super) fn loading(hindrance: Option<&str>) -> Fault {
     }
 }
 
-/// Nobody knows yet what was granted since the copy was made.
+/// The refusal of a restored register: nobody knows yet what was granted since the copy was made.
 pub(super) fn restored() -> Fault {
     Fault::NotReady { reason: NotReadyReason::Restored, retry_after_ms: 10_000 }
 }
 
-/// The store takes nothing, or nothing new.
+/// The refusal while the store takes nothing, or nothing new.
 pub(super) fn refused_by_store(health: StoreHealth, store: &dyn Store) -> Fault {
     let problem = match health {
         StoreHealth::Hindered | StoreHealth::Full => reserve::nothing_new(store),
@@ -38,27 +40,30 @@ pub(super) fn refused_by_store(health: StoreHealth, store: &dyn Store) -> Fault 
     Fault::Unavailable { applied: Applied::No, problem }
 }
 
-/// What one turn of the actor brings together: changes and answers that leave as one.
+/// Collects what one turn of the actor produces: changes and answers that leave together.
 #[derive(Debug)]
 pub(super) struct Staging {
     pub(super) outlet: Option<Outlet>,
     pub(super) acts: Vec<Act>,
     pub(super) changes: usize,
-    /// Bytes of the acts, at most.
+    /// Upper bound of the bytes of the acts.
     pub(super) bytes: usize,
-    /// What they take of a full store's reserve.
+    /// What the acts claim of a full store's reserve.
     pub(super) claimed: Claimed,
-    /// What the acts come to.
+    /// What the acts amount to.
     pub(super) tally: Tally,
     pub(super) answers: Vec<Staged>,
-    /// Refusals that are to name who holds a MAC of another network.
+    /// Answers that are to name the holder of a MAC in another network. One that changed something is among the other answers:
+    /// the committer releases it with its change.
     pub(super) unnamed: Vec<Staged>,
+    /// Is there such a one among the other answers?
+    pub(super) has_unnamed_that_wrote: bool,
     /// The request that is being decided.
     current: Option<u32>,
 }
 
 impl Staging {
-    /// For the answers of one outlet, with room for so many requests.
+    /// For the answers of one outlet, with room for this many requests.
     pub(super) fn new(outlet: Option<Outlet>, requests: usize) -> Self {
         Self {
             outlet,
@@ -69,6 +74,7 @@ impl Staging {
             tally: Tally::default(),
             answers: Vec::with_capacity(requests),
             unnamed: Vec::new(),
+            has_unnamed_that_wrote: false,
             current: None,
         }
     }
@@ -92,7 +98,7 @@ impl Staging {
         self.acts.push(act);
     }
 
-    /// This request is being decided.
+    /// Notes that this request is being decided.
     pub(super) fn begin(&mut self, ticket: u32) {
         self.current = Some(ticket);
     }
@@ -102,14 +108,16 @@ impl Staging {
         if let Some(place) = answer.as_mut().ok().and_then(Outcome::place) {
             *place = Some(Box::new(Place { steps: Some(self.changes as u32), ..Place::default() }));
         }
-        let is_unnamed = answer.as_ref().err().is_some_and(|fault| fault.unnamed_user().is_some());
-        let to = if is_unnamed { &mut self.unnamed } else { &mut self.answers };
+        let is_unnamed = mac_holder::is_unnamed(&answer);
+        self.has_unnamed_that_wrote |= is_unnamed && wrote;
+        let to = if is_unnamed && !wrote { &mut self.unnamed } else { &mut self.answers };
         to.push(Staged { reply: Reply { ticket, answer }, wrote });
     }
 }
 
 impl Drop for Staging {
-    /// The actor dies of a panic outside its wall: what was decided in this turn is lost with its memory, and said so.
+    /// Handles the death of the actor by a panic outside its wall: what was decided in this turn is lost with its memory, and
+    /// clients are told.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;

@@ -1,14 +1,14 @@
-//! First misses: who used what when a sweep missed the claimant for the first time.
+//! First misses: which binding a sweep missed for the first time, and when.
 //!
-//! The network's actor keeps them, so that a look, a bind and the act of a sweep see them one after the other. A miss is
-//! of one binding: it is forgotten when the address changes hands or claimant, when the claimant is seen alive, when it is
-//! bound again (also where it was bound already), and when the memory of the network is loaded again. So who is let go
-//! was missing from two sweeps, at least the grace apart by the shard's time, and nothing was heard of the claimant in
-//! between. The act of a sweep names the very miss by which it found somebody due: where a claimant was heard of since, and
-//! missed for the first time again, by the second look of that sweep or by another one, that is another miss.
+//! The network's actor keeps them, so that a look, a bind and the act of a sweep see them one after the other. A miss belongs
+//! to one binding. It is forgotten when the address changes its holder or claimant, when the claimant is seen alive, when the
+//! address is bound again (even if it already was bound), and when the memory of the network is loaded again. So a claimant
+//! whose binding is released was missing from two sweeps, at least the grace apart by the shard's time, and nothing was heard
+//! of it in between. The act of a sweep names the very miss that made the binding due: if the claimant was heard of since, and
+//! then missed for the first time again, by the second look of that sweep or by another sweep, that is another miss.
 //!
-//! Bounded over all networks by [`crate::limits::SWEEP_MISSES_MAX`]; what finds no place is missed for the first time
-//! again by a later sweep.
+//! Bounded over all networks by [`crate::limits::SWEEP_MISSES_MAX`]; a miss that finds no place is noted as a first miss by a
+//! later sweep.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Miss {
     generation: Generation,
     claimant: Claimant,
     since: ShardTime,
-    /// By a list that was doubted.
+    /// The list that missed it was doubted.
     doubted: bool,
 }
 
@@ -36,9 +36,9 @@ impl Miss {
         self.generation == generation && Some(&self.claimant) == claimant
     }
 
-    /// Was it missed for long enough when this look misses it again?
+    /// Was it missed long enough ago to be due, now that this look misses it again?
     fn is_due(&self, look: &SweepLook, now: ShardTime) -> bool {
-        // Several names may have lost the same marks.
+        // Several sweeps, by different names, may have lost the same marks.
         let count_as_one = look.doubted && self.doubted;
         !count_as_one && self.since.after_seconds(look.grace_seconds) <= now
     }
@@ -62,10 +62,10 @@ impl Misses {
         Self { of: HashMap::new(), sweeps }
     }
 
-    /// Forgets all: late is right, early is not.
+    /// Forgets all misses: that makes sweeps late, never early.
     pub(super) fn clear(&mut self) {
         self.sweeps.forget_misses(self.of.len());
-        // Its room, too: a sweep of a large scope may have been the only one for long.
+        // Its memory, too: a sweep of a large scope may have been the only one for a long time.
         self.of = HashMap::new();
     }
 
@@ -75,7 +75,7 @@ impl Misses {
         }
     }
 
-    /// Steps that were carried out: a miss is of the binding that it was of.
+    /// Forgets misses whose binding was changed by these steps: a miss belongs to one binding.
     fn stepped(&mut self, steps: &[Step]) {
         for step in steps {
             let Key::Address(address) = step.key else { continue };
@@ -88,7 +88,7 @@ impl Misses {
         }
     }
 
-    /// Who of those that are missing was missed before, for long enough; notes the others.
+    /// Marks which of the missing were missed before, for long enough, as due; notes the others.
     fn judge(&mut self, look: &SweepLook, used: &mut [UsedAddress], now: ShardTime) {
         for UsedAddress { binding, missing, .. } in used {
             let Binding { address, generation, claimant, miss: due_by } = binding;
@@ -109,7 +109,8 @@ impl Misses {
         }
     }
 
-    /// Is what made it due remembered still? Another miss of the same binding says that it was heard of in between.
+    /// Is the miss that made it due still remembered? Another miss of the same binding means that the claimant was heard of in
+    /// between.
     fn stands(&self, binding: &Binding) -> bool {
         let same =
             |miss: &Miss| miss.is_of(binding.generation, Some(&binding.claimant)) && Some(miss.number) == binding.miss;
@@ -118,14 +119,14 @@ impl Misses {
 }
 
 impl NetworkActor {
-    /// Of what a sweep judged, what was not heard of since.
+    /// Reduces a sweep to those of its bindings whose claimants were not heard of since.
     pub(super) fn still_missed(&self, command: &mut Command) {
         if let Command::Sweep(bindings) = command {
             bindings.retain(|binding| self.misses.stands(binding));
         }
     }
 
-    /// What a decision that is about to be carried out says of claimants.
+    /// Notes what a decision that is about to be carried out tells of claimants.
     pub(super) fn hear_of_claimants(&mut self, command: &Command, outcome: &mut Outcome, now: ShardTime) {
         match (command, outcome) {
             (Command::SweepLook(look), Outcome::SweepLooked { used, .. }) => self.misses.judge(look, used, now),
@@ -140,12 +141,12 @@ impl NetworkActor {
             (Command::Acquire(ask), Outcome::Acquired { grants, .. }) if ask.options.claimant.is_some() => {
                 grants.iter().for_each(|(_, grant)| self.misses.forget(grant.view.address));
             }
-            // All that names no claimant as one that is there: the compiler cannot tell pairs apart.
+            // No other command shows that a claimant is there: the compiler cannot check pairs.
             _ => {}
         }
     }
 
-    /// Steps are being carried out.
+    /// Notes steps that are being carried out.
     pub(super) fn claimants_stepped(&mut self, steps: &[Step]) {
         if !self.misses.of.is_empty() {
             self.misses.stepped(steps);

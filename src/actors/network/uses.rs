@@ -1,5 +1,5 @@
-//! The network's part in what is unique beyond it, in the realm: MACs (`actors::macs`), and what a dynamic network has
-//! written down (`actors::recorded`).
+//! The network's part in what is unique in its whole realm: MACs (`actors::macs`), and the addresses that a dynamic network
+//! has recorded (`actors::recorded`).
 
 use super::NetworkActor;
 use super::staging::refused_by_store;
@@ -15,10 +15,10 @@ use crate::core::types::Mac;
 use crate::limits::PARTED_CHANGE_BYTES;
 use crate::store::{StoreHealth, TransactionId, size, step_lets_go};
 
-/// So often is decided again when another network turns out to use a MAC: one that is made up is drawn anew each time.
+/// How often a decision is repeated when another network turns out to use a MAC: a generated MAC is drawn anew each time.
 const ATTEMPTS: usize = 16;
 
-/// MACs that steps begin and end to use.
+/// MACs that steps begin or cease to use.
 #[derive(Debug, Default)]
 pub(super) struct MacChanges {
     pub(super) gained: Vec<(Mac, Address)>,
@@ -29,7 +29,7 @@ pub(super) struct MacChanges {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     pub(super) macs: ClaimedMacs,
-    /// Of what a full store keeps for what lets go.
+    /// Its share of what a full store reserves for releases.
     pub(super) room: Claimed,
 }
 
@@ -38,7 +38,8 @@ impl NetworkActor {
         MacAsker { realm: &self.network.config().realm, network: self.id(), transaction }
     }
 
-    /// Decides, and claims the MACs that this records and the room that it takes, where the store takes it; a dry run claims none.
+    /// Decides, and claims the MACs that the decision records and the room that it takes, if the store takes it; a dry run
+    /// claims none.
     pub(super) fn decide_and_claim(
         &mut self,
         command: &Command,
@@ -47,7 +48,7 @@ impl NetworkActor {
         dry_run: bool,
     ) -> Result<Result<(Decision, Claims), Box<Fault>>, ()> {
         let acquire = if let Command::Acquire(ask) = command { Some(&**ask) } else { None };
-        // What is far too much is counted, and nothing is made of it.
+        // An acquire that is far too large is only counted; no steps are made of it.
         if let Some(ask) = acquire
             && let Err(refusal) = self.little_enough(self.network.lets_go_bytes_least(ask))
         {
@@ -87,14 +88,15 @@ impl NetworkActor {
         Ok(Err(Refusal::Taken { problem, network: None, address: None, held_by: None, used_in: None }.into()))
     }
 
-    /// Refuses an acquire that lets go of more than nobody else need wait for.
+    /// Refuses an acquire that releases so much that others would have to wait for it.
     fn little_enough(&self, bytes: usize) -> Result<(), Refusal> {
         let bytes_max = self.shared.info.parted_bytes_max();
         if bytes > bytes_max { Err(Refusal::too_much_at_once(bytes, bytes_max)) } else { Ok(()) }
     }
 
-    /// Where nothing new is taken, what lets go is; but it may grant, as when it keeps a promise. The store would refuse that, and
-    /// with it all that is under way beside it. And it may find no room any more: what does is claimed.
+    /// Checks that the store takes these steps. If it takes nothing new, it still takes releases; but a request that releases
+    /// may also grant, for example to keep a promise. The store would refuse that, together with everything else under way.
+    /// The store may also be out of room: the room that the steps take is claimed.
     fn taken_by_store(&self, steps: &[Step], dry_run: bool) -> Result<Claimed, Box<Fault>> {
         if steps.iter().all(step_lets_go) {
             let store = &*self.shared.store;
@@ -106,7 +108,7 @@ impl NetworkActor {
         }
     }
 
-    /// The first MAC that a command names which another network of the realm uses.
+    /// Finds the first MAC named by a command that another network of the realm uses.
     fn mac_elsewhere(&self, command: &Command, transaction: Option<TransactionId>) -> Option<(Mac, Address)> {
         let named = |wish: Option<MacWish>| match wish {
             Some(MacWish::Given(mac)) => Some(mac),
@@ -136,7 +138,7 @@ impl NetworkActor {
             | Command::Bind(..)
             | Command::Unbind(..)
             | Command::Transfer(_)
-            // What is granted again carries the MAC that the declined address had.
+            // A repeated grant carries the MAC that the declined address had.
             | Command::Decline(_)
             | Command::Get(_)
             | Command::List(_)
@@ -164,8 +166,8 @@ impl NetworkActor {
         self.shared.macs.elsewhere(self.mac_asker(transaction), mac)
     }
 
-    /// A refusal names the network where its address is; the core knows no other network than its own. Who holds it there is
-    /// asked by `actors::mac_holder`.
+    /// Completes a refusal with the network in which its address is; the core knows no network but its own.
+    /// `actors::mac_holder` asks who holds the address there.
     fn naming_where(&self, mut fault: Box<Fault>, elsewhere: Option<(Mac, Address)>) -> Box<Fault> {
         let Some((mac, there)) = elsewhere else { return fault };
         let Fault::Refused(refusal) = &mut *fault else { return fault };
@@ -177,13 +179,13 @@ impl NetworkActor {
             && *address == there
         {
             let user = self.shared.macs.user(&self.network.config().realm, mac);
-            *network = user.and_then(|id| self.shared.routes.by_id(id)?.name.clone());
-            *used_in = user.map(|id| (mac, id));
+            *network = user.and_then(|(id, _)| self.shared.routes.by_id(id)?.name.clone());
+            *used_in = user.map(|(id, _)| (mac, id));
         }
         fault
     }
 
-    /// What steps change of the MACs in use, compared with what the network holds before them.
+    /// How steps change the MACs in use, compared with what the network holds before them.
     pub(super) fn mac_changes(&self, steps: &[Step]) -> MacChanges {
         let mut changes = MacChanges::default();
         for step in steps {
@@ -192,14 +194,14 @@ impl NetworkActor {
                 Some(State::Entry(entry)) => mac_of(entry),
                 Some(State::Config(_) | State::Subnet(_) | State::Deployment(_)) | None => None,
             };
-            // What is put where nothing was, as most grants are, need not be looked up.
+            // If nothing was there before, as with most grants, no look-up is needed.
             let before = step.expect.and_then(|_| self.network.mac_at(address));
             if before != after {
                 changes.lost.extend(before.map(|mac| (mac, address)));
                 changes.gained.extend(after.map(|mac| (mac, address)));
             }
         }
-        // One that goes from one address of the network to another stays in use.
+        // A MAC that goes from one address of the network to another stays in use.
         let MacChanges { gained, lost } = &mut changes;
         lost.retain(|(mac, _)| !gained.iter().any(|(kept, _)| kept == mac));
         changes
@@ -209,7 +211,7 @@ impl NetworkActor {
         self.shared.macs.unclaim(&self.network.config().realm, claimed);
     }
 
-    /// What a joint decision lets go may be claimed by the others that take part in it; by nobody if it came to nothing.
+    /// Offers the MACs that a joint decision releases to its other networks; nobody may claim them if it came to nothing.
     pub(super) fn offer(&self, steps: &[Step], transaction: Option<TransactionId>) {
         let MacChanges { lost, .. } = self.mac_changes(steps);
         if !lost.is_empty() {
@@ -217,7 +219,7 @@ impl NetworkActor {
         }
     }
 
-    /// What was lost is free when this unit of the network is durable.
+    /// Frees the lost MACs once this unit of the network is durable.
     pub(super) fn macs_leave(&self, lost: &[(Mac, Address)], unit: u64) {
         if !lost.is_empty() {
             self.shared.macs.leave(self.mac_asker(None), lost, &self.leaving(unit));
@@ -228,21 +230,21 @@ impl NetworkActor {
         Leaving { lane: std::sync::Arc::clone(&self.lane), incarnation: self.incarnation, unit }
     }
 
-    /// After loading again.
+    /// Reports the MACs in use after loading again.
     pub(super) fn macs_reloaded(&self) {
         let realm = &self.network.config().realm;
         self.shared.macs.replace(realm, self.id(), self.network.macs());
         self.shared.recorded.replace(realm, self.id(), self.network.recorded());
     }
 
-    /// It is no more: what it used is free.
+    /// Frees everything that a network used that is gone.
     pub(super) fn uses_nothing(&self) {
         let realm = &self.network.config().realm;
         self.shared.macs.replace(realm, self.id(), std::iter::empty());
         self.shared.recorded.replace(realm, self.id(), std::iter::empty());
     }
 
-    /// Tells what steps of this unit write down of what the infrastructure picked, and what they let go.
+    /// Reports which addresses picked by the infrastructure the steps of this unit record, and which they release.
     pub(super) fn note_recorded(&self, steps: &[Step], unit: u64) {
         let config = self.network.config();
         if config.kind != NetworkKind::Dynamic {
@@ -271,10 +273,10 @@ fn mac_of(entry: &Entry) -> Option<Mac> {
     }
 }
 
-/// Fewer steps on addresses than these are never too long to become durable at once.
+/// Fewer address steps than this are never too long to become durable at once.
 const STEPS_COUNTED: usize = 500;
 
-/// Bytes that an acquire counts for, where it is much: what it lets go, where it is `exact`, has no bound.
+/// Bytes that a large acquire counts as: what it releases has no bound if it is `exact`.
 fn bytes_of(steps: &[Step]) -> usize {
     if steps.len() < STEPS_COUNTED {
         return 0;

@@ -1,22 +1,22 @@
-//! Requests that wait for capacity of one network: how they begin to, have their turn, and end.
+//! Requests that wait for capacity of one network: how they begin to wait, get their turn, and end.
 //!
 //! ```text
 //! decided: no capacity ──▶ waiting ──something it fits came free──▶ granted, or refused for another reason
 //!                             ├──its time is over──▶ not_enough_capacity, with waited_ms
-//!                             ├──all that its owner has is let go of──▶ not_enough_capacity, saying so
+//!                             ├──everything of its owner is released──▶ not_enough_capacity, saying so
 //!                             ├──nobody waits for it any more, or the server stops──▶ not_ready; nothing was begun
 //!                             ├──the register is given away──▶ not_ready; its session asks the next owner
-//!                             └──the tenure is over, the network stopped or gone──▶ what every request is told then
+//!                             └──the tenure is over, the network stopped or gone──▶ the answer to every request then
 //! ```
 //!
-//! **Order.** Whatever frees something is followed at once by serving who waits, before anything else is decided here: so
+//! **Order.** Whatever frees something is followed at once by serving the waiters, before anything else is decided here: so
 //! newcomers find only what fits no waiter. Serving is bounded by turn; while it is unfinished everything else is deferred
-//! (`behind`), and between two turns the other networks and connections of the thread have theirs. Who is served leaves behind what
-//! freed it: each has a unit of its own, and units are committed in order.
+//! (`behind`), and between two turns the other networks and connections of the thread have theirs. The answer of a served
+//! waiter leaves after what freed the address: each has a unit of its own, and units are committed in order.
 //!
-//! Here is what happens to a waiter; `queue` says whose turn it is.
+//! This file handles the waiters; `queue` decides whose turn it is.
 //!
-//! Review notes: is every waiter answered in every path? Does a new path that applies steps end in serving who waits?
+//! Review notes: is every waiter answered in every path? Does a new path that applies steps end with serving the waiters?
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,24 +41,24 @@ use crate::core::types::NetworkId;
 use crate::limits::NETWORK_WAITING_REQUESTS_MAX;
 use crate::store::StoreHealth;
 
-/// What was decided, behind the wall that catches panics.
+/// The outcome of a decision behind the wall that catches panics.
 type Decided = Result<Result<(Decision, Claims), Box<Fault>>, ()>;
 
-/// Waiters that are decided before the other networks and connections of the thread have their turn; fewer where they take long.
+/// Waiters that are decided before the other networks and connections of the thread have their turn; fewer if they take long.
 const TRIES_A_TURN: usize = 64;
-/// When to come again where the server stops or the network moves.
+/// When to come again if the server stops or the network moves.
 const RETRY_AFTER_MS: u64 = 200;
 
-/// Whose a request in the queue is.
+/// The origin of a request in the queue.
 #[derive(Debug)]
 pub(super) enum Asker {
-    /// A client's, for this network alone.
+    /// A client's request for this network alone.
     One(One),
-    /// A waiter over several networks: the coordinator has it.
+    /// A waiter over several networks: the coordinator has the request.
     Several(SeveralEntry),
 }
 
-/// The entry of a waiter over several networks. Whatever becomes of it, the coordinator looks for itself.
+/// The entry of a waiter over several networks. If it is dropped, the coordinator checks the state itself.
 #[derive(Debug)]
 pub(super) struct SeveralEntry(pub(super) Several);
 
@@ -68,7 +68,7 @@ impl Drop for SeveralEntry {
     }
 }
 
-/// Ends a task that nobody needs any more.
+/// Ends a task that is no longer needed.
 #[derive(Debug)]
 struct TaskGuard(tokio::task::JoinHandle<()>);
 
@@ -82,17 +82,17 @@ impl Drop for TaskGuard {
 #[derive(Debug)]
 pub(super) struct One {
     ticket: u32,
-    /// Where its answer goes; taken with it.
+    /// Where its answer goes; taken when it is answered.
     outlet: Option<Outlet>,
     by: CompactString,
     reason: Option<CompactString>,
     place: WaitingPlace,
-    /// Tells when its client leaves.
+    /// Reports when its client leaves.
     _watch: TaskGuard,
 }
 
 impl One {
-    /// Answers without the store: nothing of it was begun.
+    /// Answers without the store: nothing of the request was begun.
     fn tell(mut self, fault: &Fault) {
         self.end(fault);
     }
@@ -105,14 +105,14 @@ impl One {
 }
 
 impl Drop for One {
-    /// Whatever becomes of an actor, who waits is answered.
+    /// Answers the waiter, whatever happens to the actor.
     fn drop(&mut self) {
         self.end(&Fault::NotReady { reason: NotReadyReason::Restarting, retry_after_ms: RETRY_AFTER_MS });
     }
 }
 
 impl NetworkActor {
-    /// A request that found no capacity, and may wait for some.
+    /// Lets a request wait that found no capacity and may wait for some.
     pub(super) fn begin_to_wait(&mut self, item: Item, unit: &mut Staging, ctx: &Context<Self>) {
         let Item { ticket, command, by, reason, wait, .. } = item;
         let of = waits_for(&command, self.id());
@@ -121,10 +121,10 @@ impl NetworkActor {
             let fault = Fault::NotReady { reason: NotReadyReason::Stopping, retry_after_ms: RETRY_AFTER_MS };
             return unit.answer(ticket, Err(Box::new(fault)), false);
         }
-        // A closed outlet is a client that hung up: it is about to be told so.
+        // A closed outlet is a client that hung up: the network is about to be told so.
         let begins = || drop(outlet.send(Told::Waits(vec![BeganToWait { ticket, networks: vec![self.id()] }])));
         if self.shared.gives_away() {
-            // It goes on waiting at whoever owns the register next.
+            // The request goes on waiting at the next owner of the register.
             begins();
             return unit.answer(ticket, Err(Box::new(moved())), false);
         }
@@ -132,7 +132,7 @@ impl NetworkActor {
         let place = if self.waiting.len() < NETWORK_WAITING_REQUESTS_MAX {
             self.shared.waits.place(&wait, now, of)
         } else {
-            Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests wait for this network already")))
+            Err(full(&format!("{NETWORK_WAITING_REQUESTS_MAX} requests already wait for this network")))
         };
         let place = match place {
             Ok(place) => place,
@@ -145,7 +145,7 @@ impl NetworkActor {
                 () = caller.left() => {}
                 () = ended.cancelled() => {}
             }
-            // A full mailbox is one that is busy; a closed one has answered whom it left behind.
+            // A full mailbox belongs to a busy actor; an actor whose mailbox is closed has answered everyone that waited.
             while let Err(SendError::Full(_)) = addr.try_send(GiveUp { arrival }) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -156,8 +156,8 @@ impl NetworkActor {
         self.waiting.add(&self.network, arrival, waiter);
     }
 
-    /// Serves who waits, where something came free: behind what freed it. False: nothing else may be decided before that
-    /// has gone on.
+    /// Serves the waiters if something became free: after what freed it. False: nothing else may be decided until serving
+    /// continues.
     pub(super) fn serve_waiters_behind(&mut self, unit: &mut Staging, ctx: &mut Context<Self>) -> bool {
         if self.waiting.is_open() && !self.behind && matches!(self.phase, Phase::Serving) {
             let next = Staging::new(unit.outlet.clone(), 1);
@@ -168,7 +168,8 @@ impl NetworkActor {
     }
 
     fn serve_waiters(&mut self, ctx: &mut Context<Self>) {
-        // Whoever takes nothing new from newcomers takes nothing for waiters: they go on waiting, and are looked after again.
+        // While the store takes nothing new from newcomers it takes nothing for waiters: they go on waiting, and are tried
+        // again.
         if self.shared.store.health() != StoreHealth::Ready || !self.stands() {
             return;
         }
@@ -187,15 +188,16 @@ impl NetworkActor {
         }
     }
 
-    /// One has its turn, or its last one.
+    /// Gives one waiter its turn, or its last one.
     fn have_turn(&mut self, arrival: Arrival, is_last: bool) {
         let Some(waiter) = self.waiting.get(arrival) else { return };
         let (command, one) = match &waiter.of {
             Asker::One(one) => (waiter.command.clone(), one),
             Asker::Several(several) => {
                 let several = several.0.clone();
-                // Where another network is known to have none for it, that there may be some here is noted and nothing decided:
-                // for all of many that wait that takes long, and comes to nothing. Noted first: of two networks one sees the other.
+                // If another network is known to have no room for it, only note that there may be some here, and decide
+                // nothing: with many waiters, deciding for all of them would take long and lead to nothing. Noted first: of
+                // two networks, one sees the other's note.
                 if !several.state.note_room(several.index, true) && !self.waiting.is_singled_out(arrival) {
                     return self.waiting.failed(arrival);
                 }
@@ -229,7 +231,7 @@ impl NetworkActor {
                 }
                 unit.answer(ticket, Ok(outcome), wrote);
             }
-            // What two claim is decided by an operator: who waited before goes on waiting.
+            // An operator has to decide about an address that two claim: a request that waited before goes on waiting.
             Ok(Err(fault))
                 if (fault.is_no_capacity() || matches!(*fault, Fault::Contested { .. })) && !is_last && !is_ended =>
             {
@@ -251,9 +253,9 @@ impl NetworkActor {
         self.send(unit);
     }
 
-    /// Was all that its owner has let go of while it waited? Then nothing is granted to it, whatever was decided.
+    /// Was everything of its owner released while it waited? Then nothing is granted to it, whatever was decided.
     ///
-    /// The world is told of the scope first: whoever lets go of it either ends this, or finds the grant.
+    /// The scope is published first: a job that releases it either ends this wait, or finds the grant.
     fn is_ended(&mut self, arrival: Arrival, decided: &mut Decided) -> bool {
         if let Ok(Ok((decision, _))) = decided {
             self.note_scopes(&decision.steps);
@@ -272,15 +274,15 @@ impl NetworkActor {
         true
     }
 
-    /// It waits no more; its answer is on its way. Who asked, why, and how long it waited.
+    /// Takes out a request whose answer is on its way. Returns who asked, why, and how long it waited.
     fn leaves(&mut self, arrival: Arrival) -> Option<(CompactString, Option<CompactString>, u64)> {
         let Asker::One(mut one) = self.waiting.remove(arrival)?.of else { return None };
         one.outlet = None;
         Some((one.by.clone(), one.reason.take(), one.place.waited_ms(self.shared.clock.boot_ms())))
     }
 
-    /// Ends those whose time is over. They have a last turn: what they are told is how things are now. Not while others, who
-    /// came first, are to have theirs: then they end behind those.
+    /// Ends the requests whose time is over. They have a last turn, so that their answer tells how things are now. If others
+    /// that came first still have to be served, these end after them.
     pub(super) fn end_waits(&mut self, ctx: &mut Context<Self>) {
         if self.behind && self.waiting.is_open() {
             return;
@@ -304,8 +306,8 @@ impl NetworkActor {
         self.tick_again(ctx);
     }
 
-    /// Ends those whose time is over where the network cannot be asked: they are told that, and wait no longer than
-    /// they said.
+    /// Ends the requests whose time is over while the network cannot be asked: they are told so, and wait no longer than they
+    /// asked to.
     pub(super) fn end_waits_unasked(&mut self, fault: &Fault) {
         let now = self.shared.clock.boot_ms();
         while let Some(arrival) = self.waiting.over(now) {
@@ -316,19 +318,19 @@ impl NetworkActor {
     fn give_up(&mut self, arrival: Arrival, fault: &Fault) {
         match self.waiting.remove(arrival).map(|waiter| waiter.of) {
             Some(Asker::One(one)) => one.tell(fault),
-            // Dropped, it tells its coordinator, which looks for itself.
+            // Dropping the entry tells its coordinator, which checks the state itself.
             Some(Asker::Several(_)) | None => {}
         }
     }
 
-    /// Ends all.
+    /// Ends all requests that wait.
     pub(super) fn refuse_waiters(&mut self, fault: &Fault) {
         for arrival in self.waiting.arrivals() {
             self.give_up(arrival, fault);
         }
     }
 
-    /// The network is no more. That is told as everything else is: behind what makes it durable.
+    /// Ends all requests that wait for a network that is gone. Like every answer, theirs leave after what makes that durable.
     pub(super) fn refuse_waiters_as_gone(&mut self) {
         for arrival in self.waiting.arrivals() {
             match self.waiting.remove(arrival).map(|waiter| waiter.of) {
@@ -342,24 +344,24 @@ impl NetworkActor {
         }
     }
 
-    /// In how many milliseconds the next one's time is over.
+    /// In how many milliseconds the time of the next request is over.
     pub(super) fn wait_ends_in_ms(&self) -> Option<u64> {
         self.waiting.next_end_ms().map(|end| end.saturating_sub(self.shared.clock.boot_ms()))
     }
 
-    /// Tells the world how many wait, and which came first.
+    /// Publishes how many requests wait, and which came first.
     pub(super) fn tell_waiting(&self) {
         self.published.note_waiting(self.waiting.len(), self.waiting.first());
     }
 }
 
-/// For whom a request waits.
+/// Finds for whom a request waits.
 fn waits_for(command: &Command, network: NetworkId) -> Option<WaitsFor> {
     let slot = Network::slots_of(command).into_iter().next()?;
     Some(WaitsFor { scope: slot.scope, owner: slot.owner, networks: vec![network] })
 }
 
-/// The next owner is to be asked.
+/// The refusal that sends a client to the next owner.
 fn moved() -> Fault {
     Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: RETRY_AFTER_MS }
 }
@@ -377,7 +379,7 @@ impl Handler<GiveUp> for NetworkActor {
     fn handle(&mut self, GiveUp { arrival }: GiveUp, ctx: &mut Context<Self>) {
         let is_there = |one: &One| one.place.is_ended() && !one.place.caller.has_left();
         if matches!(self.waiting.get(arrival), Some(Waiter { of: Asker::One(one), .. }) if is_there(one)) {
-            // It is told why, as soon as this network can be asked.
+            // The client is told why, as soon as this network can be asked.
             self.waiting.single_out(arrival);
             return if matches!(self.phase, Phase::Serving) && !self.behind {
                 self.turn += 1;

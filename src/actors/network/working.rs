@@ -1,9 +1,9 @@
-//! A network's actor at its requests: one after the other, what each leads to, and the only way out for what comes of it.
+//! A network's actor processing its requests: one after the other, what each leads to, and the only way out for the results.
 //!
-//! Before: `messages::Work`, all that one socket read brought. After: `committer`, or the outlet where nothing stands
-//! behind.
+//! Before: `messages::Work`, everything that one socket read brought. After: `committer`, or directly the outlet if nothing
+//! has to be committed first.
 //!
-//! Review notes: does a new reply path go through `send`? Is what is left of a message put back where a turn ends early?
+//! Review notes: does a new reply path go through `send`? Is the rest of a message put back if a turn ends early?
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::limits::{UNIT_BYTES_MAX, UNIT_CHANGES_MAX};
 use crate::store::StoreHealth;
 
 impl NetworkActor {
-    /// The requests of a message, or what is left of one. Where they take long the others of the thread have their turn, which
-    /// [`NetworkActor::let_others_on`] sees to, and what is then left goes on behind that.
+    /// Processes the requests of a message, or what is left of one. If they take long, the others of the thread have their
+    /// turn ([`NetworkActor::let_others_on`] sees to that), and the rest continues after that.
     pub(super) fn work(&mut self, mut work: Work, ctx: &mut Context<Self>) {
         if let Phase::Stopped(why) = self.phase
             && !self.stands()
         {
-            // Something of that memory is not durable, and the store's is not what was served.
+            // Something of that memory is not durable, and the store does not have what was served.
             return refuse(work, &self.fault_of_stop(why));
         }
         if !self.stands() {
@@ -50,7 +50,7 @@ impl NetworkActor {
         if work.items.len() > 1 && matches!(self.phase, Phase::Serving) {
             self.network.fetch_ahead(work.items.iter().map(|item| &item.command));
         }
-        // Taken one by one: what is left is answered whatever happens.
+        // Requests are taken one by one, so that the rest is answered whatever happens.
         while self.serve_waiters_behind(&mut unit, ctx)
             && let Some(item) = work.items.pop_front()
         {
@@ -92,7 +92,7 @@ impl NetworkActor {
         self.turn += pace.requests(there - work.items.len());
         match self.phase {
             _ if work.items.is_empty() => {}
-            // It is loaded again, those who wait come first, or the others of the thread do.
+            // The network is loaded again, or waiters or the others of the thread come first.
             Phase::Stopped(why) if !why.shows_memory() => refuse(work, &self.fault_of_stop(why)),
             Phase::Loading { .. } | Phase::Serving | Phase::Held { .. } | Phase::Turn { .. } | Phase::Stopped(_) => {
                 self.deferred.push_front(Deferred::Work(work));
@@ -102,7 +102,7 @@ impl NetworkActor {
         self.after(ctx);
     }
 
-    /// Decides one request and carries it out. Answers what it counts for; none: the decision panicked, and the turn is over.
+    /// Decides one request and carries it out. Returns its weight; none: the decision panicked, and the turn is over.
     fn one(
         &mut self,
         mut item: Item,
@@ -139,7 +139,7 @@ impl NetworkActor {
             Ok(Err(fault)) => {
                 tracing::trace!(network = %self.id(), ticket = item.ticket, kind = ?fault, "refused");
                 self.undecide();
-                // Of all pools it may tell what takes their space.
+                // The refusal may list what takes the space of all pools.
                 weight = PERHAPS_LONG;
                 if item.wait.is_some() && !item.dry_run && fault.is_no_capacity() {
                     self.begin_to_wait(item, unit, ctx);
@@ -151,7 +151,8 @@ impl NetworkActor {
                 }
             }
             Err(()) if matches!(self.phase, Phase::Stopped(_)) => {
-                // Loaded again it would be what the store has: the rest of what is in memory can be read still.
+                // If the network were loaded again it would be what the store has: this way the rest of its memory can still
+                // be read.
                 let fault = self.note_panic("the network is stopped, and stays so");
                 unit.answer(item.ticket, Err(fault), false);
             }
@@ -163,7 +164,8 @@ impl NetworkActor {
         Some(weight)
     }
 
-    /// Who was told that an address is his has it no more: whoever asks for it later finds in the log who decided that, and why.
+    /// Logs addresses that their holders lost by an operator's decision: whoever asks for one later finds in the log who
+    /// decided, and why.
     fn tell_given_up(&self, accepted: &[Contested], item: &Item) {
         for Contested { network, conflict, .. } in accepted {
             tracing::warn!(
@@ -180,11 +182,14 @@ impl NetworkActor {
         }
     }
 
-    /// The only way out for answers and changes. What is to name a holder in another network goes there behind all that it
-    /// saw of this one.
+    /// Sends answers and changes; there is no other way out. An answer that is to name a holder in another network goes there
+    /// after everything that it saw of this one.
     pub(super) fn send(&mut self, mut unit: Staging) {
         let unnamed = std::mem::take(&mut unit.unnamed);
         let outlet = unit.outlet.clone().filter(|_| !unnamed.is_empty());
+        if unit.has_unnamed_that_wrote {
+            unit.outlet = unit.outlet.take().map(|outlet| mac_holder::outlet(&self.shared, outlet));
+        }
         self.send_staged(unit);
         if let Some(outlet) = outlet {
             let mut behind = Staging::new(Some(mac_holder::outlet(&self.shared, outlet)), 0);
@@ -193,7 +198,7 @@ impl NetworkActor {
         }
     }
 
-    /// Directly where nothing stands behind, else through the committer.
+    /// Sends directly if nothing has to be committed first, otherwise through the committer.
     fn send_staged(&mut self, mut unit: Staging) {
         if unit.is_empty() {
             return;
@@ -207,7 +212,7 @@ impl NetworkActor {
                 let replies = std::mem::take(&mut unit.answers).into_iter().map(|staged| {
                     let mut reply = staged.reply;
                     if let Some(place) = reply.answer.as_mut().ok().and_then(Outcome::place) {
-                        // All that it saw is durable, and whatever the network does next comes behind that.
+                        // Everything that this saw is durable, and whatever the network does next is committed after it.
                         *place = Some(Box::new(self.shared.feed.tip(self.lane.shard)));
                     }
                     reply
@@ -232,7 +237,7 @@ impl NetworkActor {
         self.shared.enqueue(Enqueue(Unit::new(vec![part], outlet, answers)));
     }
 
-    /// What was deferred, but for who would hold it.
+    /// Takes out what was deferred, except for holds.
     pub(super) fn take_deferred_work(&mut self) -> VecDeque<Deferred> {
         let deferred = std::mem::take(&mut self.deferred).into_iter();
         let (works, holds) = deferred.partition(|deferred| matches!(deferred, Deferred::Work(_)));
@@ -249,8 +254,8 @@ impl NetworkActor {
         }
     }
 
-    /// What was deferred, from the front, until the others of the thread are to have their turn. What cannot be done yet goes back
-    /// there: nothing that came later overtakes it.
+    /// Processes what was deferred, from the front, until the others of the thread are to have their turn. What cannot be done
+    /// yet goes back to the front: nothing that came later overtakes it.
     pub(super) fn run_deferred(&mut self, ctx: &mut Context<Self>) {
         while (self.looks_at_requests() || matches!(self.phase, Phase::Gone))
             && !self.behind
@@ -274,7 +279,8 @@ impl NetworkActor {
         }
     }
 
-    /// It is no more, as far as this memory knows. That is told as everything else is: behind what makes it durable.
+    /// Refuses requests for a network that is gone, as far as this memory knows. Like every answer, this leaves after what
+    /// makes it durable.
     pub(super) fn refuse_as_gone(&mut self, mut work: Work, ctx: &mut Context<Self>) {
         if !self.stands() {
             self.deferred.push_front(Deferred::Work(work));

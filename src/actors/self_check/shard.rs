@@ -1,4 +1,4 @@
-//! One look of the self-check at one shard: reads it, compares every network that it has, and leaves out what was decided since.
+//! One look of the self-check at one shard: reads it, compares every network in it, and leaves out what was decided since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,60 +7,72 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::deployments::{self, OddDeployment};
 use crate::actors::network::{Compare, Seen, StopAsOdd};
 use crate::actors::routes::Route;
 use crate::actors::service::{Shared, networks_of};
 use crate::core::address::Address;
 use crate::core::network::{Network, Odd};
 use crate::core::state::Key;
-use crate::core::types::{Generation, Name, NetworkId};
-use crate::store::{Batch, Seq, ShardId, StoreError};
+use crate::core::types::{Generation, Name, NetworkId, ShardTime};
+use crate::store::{Batch, Head, Seq, ShardId, StoreError};
 
-/// More than so much that is odd in a network was decided since: it is not told apart.
+/// If more differences of a network than this might have been decided since, they are not told apart.
 const ODD_MAX: usize = 100_000;
-/// How long a look waits for what was decided to be durable.
+/// How long a look waits for decisions to be durable.
 const DURABLE_WITHIN: Duration = Duration::from_secs(10);
 const DURABLE_LOOKED_AT_EVERY: Duration = Duration::from_millis(5);
 /// Batches of the log that are read at once.
 const BATCHES_AT_ONCE: usize = 256;
 
-/// What a look showed.
+/// The result of a look.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// Networks with anything that is odd.
+    /// Networks with differences.
     pub odd: Vec<OddNetwork>,
-    /// Networks of which nothing can be said now.
+    /// Number of networks of which nothing can be said now.
     pub skipped: usize,
+    /// Records of deployments that are odd.
+    pub deployments: Vec<OddDeployment>,
+    /// How its head differs, in words.
+    pub head: Option<String>,
 }
 
-/// A network in memory that is not what is stored.
+impl Look {
+    /// Is all of it as it should be, as far as it was looked at?
+    pub(super) fn is_even(&self) -> bool {
+        self.odd.is_empty() && self.deployments.is_empty() && self.head.is_none()
+    }
+}
+
+/// A network whose memory differs from the store.
 #[derive(Debug)]
 pub(super) struct OddNetwork {
-    /// Which.
+    /// The id of the network.
     pub id: NetworkId,
-    /// Of which memory it is told.
+    /// The incarnation of the memory that was compared.
     incarnation: u64,
     name: Option<Name>,
     odd: BTreeSet<Odd>,
-    /// As the store has it, if it has it.
+    /// The network as the store has it, if it has it.
     stored: Option<Arc<Network>>,
-    /// What is to be durable before anything is told.
+    /// The route of the network, whose memory has to be durable before anything is reported.
     route: Option<Arc<Route>>,
     enqueued: u64,
 }
 
 impl OddNetwork {
-    /// What of it an earlier look showed as well, of the same memory.
+    /// Keeps only the differences that an earlier look at the same memory showed as well.
     pub(super) fn also_in(mut self, earlier: &[Self]) -> Option<Self> {
         let before = earlier.iter().find(|before| (before.id, before.incarnation) == (self.id, self.incarnation))?;
         self.odd.retain(|odd| before.odd.contains(odd));
         (!self.odd.is_empty()).then_some(self)
     }
 
-    /// Has it stopped by its actor. False: that is not to be had now.
+    /// Has its actor stop the network. False: the actor is not available now.
     pub(super) async fn is_stopped(&self) -> bool {
         let Some(route) = &self.route else {
-            // Memory has not what the store has: nobody is served by it.
+            // The store has a network that memory has not: nobody is served by it.
             let (network, name) = (self.id, self.name.as_ref().map(Name::as_str));
             tracing::error!(%network, name, "self-check: the store has a network that is not served; the next start would serve it");
             return true;
@@ -71,18 +83,20 @@ impl OddNetwork {
     }
 }
 
-/// Looks once.
+/// Looks at a shard once.
 ///
 /// # Errors
-/// The store cannot be read, or what it has makes no networks.
+/// The store cannot be read, or its contents cannot be built into networks.
 pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, StoreError> {
-    let image = shared.store.beside(shard).await?;
+    let mut image = shared.store.beside(shard).await?;
     let head = image.head;
     if head.epoch.0 != shared.epoch(shard) {
-        // Somebody else has taken it, which this node is about to learn.
+        // Another node has taken the shard, as this node is about to learn.
         return Err(StoreError::Fenced { shard, current: head.epoch });
     }
     confirmed(shared, shard, head.seq).await?;
+    let mut look = Look { head: differs(shared, shard, &head), ..Look::default() };
+    look.deployments = deployments::odd(shared, shard, std::mem::take(&mut image.deployments))?;
     let stored = networks_of(vec![(shard, image)], Generation(0));
     let stored = stored.map_err(|problem| StoreError::Damaged(problem.into()))?;
     let mut stored: BTreeMap<NetworkId, Arc<Network>> =
@@ -90,13 +104,12 @@ pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, S
     let of_shard = |route: &Arc<Route>| route.lane.shard == shard;
     let served = shared.routes.all().into_iter().filter(of_shard).map(|route| route.id);
     let ids: BTreeSet<NetworkId> = stored.keys().copied().chain(served).collect();
-    let mut look = Look::default();
     for id in ids {
-        // What is the same is dropped at once.
+        // A network without differences is dropped at once.
         match compare(shared, id, stored.remove(&id)).await {
             Some(odd) if odd.odd.is_empty() => {}
             Some(odd) => look.odd.push(odd),
-            // One that is stopped is not served.
+            // A stopped network is not served.
             None => look.skipped += usize::from(!is_stopped(shared, id)),
         }
     }
@@ -114,6 +127,25 @@ fn is_stopped(shared: &Shared, id: NetworkId) -> bool {
     shared.routes.by_id(id).is_some_and(|route| route.published.stopped().is_some())
 }
 
+/// How a head that was read differs from where memory stands. What is committed meanwhile is compared with it by the store itself, and
+/// writes it anew.
+fn differs(shared: &Shared, shard: ShardId, head: &Head) -> Option<String> {
+    let (tip, time, generation) = shared.feed.head(shard);
+    let stored = (head.seq.0, head.digest.0, head.time, head.generation);
+    if tip.seq != head.seq.0 || stored == (tip.seq, tip.digest, time, generation) {
+        return None;
+    }
+    let in_words = |(digest, time, generation): (u128, ShardTime, Generation)| {
+        format!("digest {digest:032x}, time {} and generation {}", time.0, generation.0)
+    };
+    Some(format!(
+        "its head has at batch {} {}, and this server has {}",
+        head.seq.0,
+        in_words((head.digest.0, head.time, head.generation)),
+        in_words((tip.digest, time, generation))
+    ))
+}
+
 /// Waits until what was read is known to be durable: what was made by it is served only then.
 async fn confirmed(shared: &Shared, shard: ShardId, seq: Seq) -> Result<(), StoreError> {
     let until = tokio::time::Instant::now() + DURABLE_WITHIN;
@@ -123,7 +155,7 @@ async fn confirmed(shared: &Shared, shard: ShardId, seq: Seq) -> Result<(), Stor
     Err(StoreError::Invalid("what was read of the shard is not confirmed yet".into()))
 }
 
-/// Waits until it is so, or that time is over. Is it so?
+/// Waits until a condition holds, or the time is over. Returns whether it holds.
 async fn comes_until(until: tokio::time::Instant, is_so: impl Fn() -> bool) -> bool {
     while !is_so() {
         if tokio::time::Instant::now() >= until {
@@ -134,7 +166,7 @@ async fn comes_until(until: tokio::time::Instant, is_so: impl Fn() -> bool) -> b
     true
 }
 
-/// Compares one network with its memory. None: it cannot be now.
+/// Compares one network with its memory. None: that is not possible now.
 async fn compare(shared: &Shared, id: NetworkId, stored: Option<Arc<Network>>) -> Option<OddNetwork> {
     let route = shared.routes.by_id(id);
     let of_store = stored.as_ref().map(|stored| stored.config().name.clone());
@@ -148,7 +180,7 @@ async fn compare(shared: &Shared, id: NetworkId, stored: Option<Arc<Network>>) -
     let mut after: Option<Address> = None;
     loop {
         let (told, seen) = oneshot::channel();
-        // A full mailbox is of one that is too busy to be compared.
+        // A full mailbox belongs to a network that is too busy to be compared.
         route.addr.try_send(Compare { stored: odd.stored.clone(), after, told }).ok()?;
         let Seen { compared, enqueued, incarnation } = seen.await.ok()?;
         if after.is_some() && odd.incarnation != incarnation {
@@ -166,7 +198,8 @@ async fn compare(shared: &Shared, id: NetworkId, stored: Option<Arc<Network>>) -
     }
 }
 
-/// Waits until what these memories had is durable. What is loaded again meanwhile, or is not durable in time, is left out.
+/// Waits until what these memories had is durable. Networks that are loaded again meanwhile, or not durable in time, are left
+/// out.
 async fn durable(odd: Vec<OddNetwork>) -> Vec<OddNetwork> {
     let until = tokio::time::Instant::now() + DURABLE_WITHIN;
     let mut durable = Vec::with_capacity(odd.len());
@@ -176,7 +209,7 @@ async fn durable(odd: Vec<OddNetwork>) -> Vec<OddNetwork> {
             continue;
         };
         let lane = &route.lane;
-        // Settled first: the committer raises the incarnation before it settles what was given up.
+        // `settled` first: the committer raises the incarnation before it settles what was given up.
         let is_settled = comes_until(until, || lane.settled.load(Ordering::Acquire) >= network.enqueued).await;
         if is_settled && lane.incarnation.load(Ordering::Acquire) == network.incarnation {
             durable.push(network);
@@ -185,7 +218,7 @@ async fn durable(odd: Vec<OddNetwork>) -> Vec<OddNetwork> {
     durable
 }
 
-/// What was changed behind a place of the log was changed since the store was read.
+/// Leaves out what was changed after a place of the log, because it was changed since the store was read.
 async fn leave_out_decided(
     shared: &Shared,
     shard: ShardId,
@@ -213,7 +246,7 @@ async fn leave_out_decided(
 fn leave_out(batch: &Batch, odd: &mut BTreeMap<NetworkId, &mut OddNetwork>) {
     for act in &batch.acts {
         let Some(network) = odd.get_mut(&act.network) else { continue };
-        // Counts are of all records.
+        // Counts cover all records.
         network.odd.retain(|odd| !matches!(odd, Odd::Counts(_)));
         for step in &act.steps {
             network.odd.remove(&Odd::Record(step.key));

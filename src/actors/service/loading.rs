@@ -1,4 +1,4 @@
-//! Takes every shard, loads what is not ready beside, and builds the networks.
+//! Takes every shard, loads those that are not ready, in parallel, and builds the networks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,9 +12,9 @@ use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, T
 
 /// A shard that was taken.
 pub(super) enum TakenShard {
-    /// As it was loaded.
+    /// It was loaded.
     Loaded(ShardImage),
-    /// As it was ready, with what was committed last.
+    /// It was ready in memory, and was brought up to date with the last commits.
     Ready(StandbyShard),
 }
 
@@ -27,9 +27,9 @@ impl TakenShard {
     }
 }
 
-/// Takes all shards, then loads all that are not ready. Each is asked for before the first is waited for: the store takes
-/// them with one flush and reads its log once for many. The first one alone decides between nodes: whoever has it takes the
-/// others.
+/// Takes all shards, then loads all that are not ready. All shards are asked for before the first is awaited: the store takes
+/// them with one flush and reads its log once for many. The first shard alone decides between nodes: the node that has it
+/// takes the others.
 pub(super) async fn take_and_load(
     store: &dyn Store,
     clock: &dyn Clock,
@@ -39,6 +39,7 @@ pub(super) async fn take_and_load(
     let describe = |shard: ShardId, error: StoreError| match error {
         StoreError::Held { owner, address, left_ms, .. } => CannotOwn::Held { owner, address, left_ms },
         StoreError::Fenced { .. } => CannotOwn::Overtaken(chain(&error)),
+        error if error.is_another_first() => CannotOwn::NotFirst(chain(&error)),
         StoreError::Io { .. } => CannotOwn::Unreachable(chain(&error)),
         StoreError::Full => CannotOwn::Full(format!("shard {} cannot be taken: {}", shard.0, store.obstacle())),
         error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
@@ -83,7 +84,7 @@ pub(super) async fn take_and_load(
 /// The records of deployments, each with the id under which it is stored.
 pub(super) type DeploymentRecords = Vec<(NetworkId, Arc<Deployment>)>;
 
-/// Everything that was taken, ready to be served: networks by id.
+/// Builds everything that was taken, ready to be served: networks by id, and the records of deployments.
 pub(super) async fn networks_and_records(
     taken: Vec<(ShardId, TakenShard)>,
     floor: Generation,
@@ -108,7 +109,7 @@ pub(super) async fn networks_and_records(
     let built = if few && short {
         Ok(networks_of(images, floor))
     } else {
-        // Elsewhere than on this thread, which has a lease to keep.
+        // Not on this thread, which has a lease to keep.
         tokio::task::spawn_blocking(move || networks_of(images, floor)).await
     };
     let crashed = || Err("the thread that builds the networks crashed".to_owned());
@@ -120,12 +121,13 @@ pub(super) async fn networks_and_records(
     (networks, records)
 }
 
-/// So many networks are worth a thread of their own when they are built: for fewer it costs more than it saves.
+/// From this many networks on, a further thread for building them is worth its cost.
 const NETWORKS_A_THREAD_MIN: usize = 64;
-/// Records that take some milliseconds to be built into networks: with as many of them one network is enough to be built elsewhere.
+/// Records that take some milliseconds to be built into networks: from this many on, even one network is built on another
+/// thread.
 const RECORDS_ELSEWHERE_MIN: usize = 10_000;
 
-/// Builds the networks of all images, on as many threads as there are processors; by id.
+/// Builds the networks of all images, on as many threads as there are processors; sorted by id.
 pub(in crate::actors) fn networks_of(
     images: Vec<(ShardId, ShardImage)>,
     floor: Generation,
@@ -141,7 +143,7 @@ pub(in crate::actors) fn networks_of(
     let build = || {
         let mut built = Vec::new();
         loop {
-            // Only `next` runs under the lock.
+            // Only `next` is called under the lock.
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((time, image)) = next else { return Ok(built) };
             let id = image.config.id;

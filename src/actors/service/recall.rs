@@ -1,6 +1,6 @@
-//! The register from the memory of its owner: for a store that was emptied, and cannot tell any more what it had.
+//! The register from the memory of its owner: for a store that was emptied, and no longer knows what it had.
 //!
-//! Review notes: is everything definite before the first network is asked? Does what cannot be told make all of it worthless?
+//! Review notes: is everything definite before the first network is asked? If one part cannot be had, is all of it discarded?
 
 use std::time::Duration;
 
@@ -15,28 +15,28 @@ use crate::store::ShardId;
 
 /// How long what is under way may take to end once nothing is written any more.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// How often those who wait for capacity are told that nothing comes of it.
+/// How often requests that wait for capacity are told that nothing comes of it.
 const TOLD_EVERY: Duration = Duration::from_millis(20);
 
-/// All that was durable.
+/// Everything that was durable.
 #[derive(Debug)]
 pub struct RegisterMemory {
-    /// Records by what they are stored under: a network, or a deployment.
+    /// Records by the id under which they are stored: that of a network, or of a deployment.
     pub records: Vec<(NetworkId, Vec<(Key, State)>)>,
     /// The time of each shard.
     pub times: Vec<ShardTime>,
-    /// No generation up to this one is ever to be given again.
+    /// No generation up to this one may ever be given again.
     pub generation: Generation,
 }
 
 impl Shared {
-    /// Ends the tenure as [`Shared::retire`], and tells what of the register is durable, as far as this node was told.
+    /// Ends the tenure like [`Shared::retire`], and returns what of the register is durable, as far as this node knows.
     ///
     /// # Errors
-    /// A sentence that says whose memory is not whole: then nothing is worth anything.
+    /// A sentence that says whose memory is incomplete: then all of it is worthless.
     pub async fn recall(&self, problem: &str) -> Result<RegisterMemory, String> {
         let times = (0..self.info.shards).map(|shard| self.shard_time(ShardId(shard))).collect();
-        // Before anything is asked: nothing becomes durable any more, and what was under way is answered.
+        // Before anything is asked: from here on nothing becomes durable any more, and what was under way is answered.
         self.end_commits(problem);
         let remembered = self.remembered().await;
         self.end_networks();
@@ -48,17 +48,17 @@ impl Shared {
         let by = Instant::now() + ENDS_WITHIN;
         self.given_away.send_replace(true);
         self.jobs.close();
-        // A job may have been told that something is durable, and not have brought it to where it is kept.
+        // A job may have learned that something is durable, and not have put it yet where it is kept.
         while tokio::time::timeout(TOLD_EVERY, self.jobs.wait()).await.is_err() {
             for route in self.routes.all().iter().filter(|route| route.published.waits() > 0) {
-                // A full mailbox is one that is busy, and is told again; of a closed one nothing is to be had.
+                // A full mailbox belongs to a busy actor, which is told again; a closed one has nothing to give.
                 let _ = route.addr.try_send(GiveAway);
             }
             if Instant::now() > by {
                 return Err("what was asked of several networks does not end".to_owned());
             }
         }
-        // Its mailbox closes behind the last unit.
+        // The committer's mailbox closes after the last unit.
         self.drained().await;
         let routes = self.routes.all();
         let mut asked = Vec::with_capacity(routes.len());
@@ -72,7 +72,7 @@ impl Shared {
             let lost = || format!("what network {id} had is not known in memory");
             let all = timeout_at(by, all.ok_or_else(lost)?).await;
             let all = all.map_err(|_| format!("network {id} does not tell what it had"))?.map_err(|_| lost())?;
-            // It was not there yet, or is no more.
+            // Otherwise it did not exist yet, or is gone.
             if !all.is_empty() {
                 records.push((id, all));
             }

@@ -1,4 +1,4 @@
-//! How the actors come to be: takes the shards, loads them, starts a committer, the directory and one actor for each network.
+//! Starts the actors: takes the shards, loads them, starts a committer, the directory and one actor for each network.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,7 @@ use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
 use crate::store::{Head, Seq, ShardId, Store, StoreInfo};
 
-/// What the actors are started with.
+/// What is needed to start the actors.
 pub struct Parts {
     /// The store, open.
     pub store: Arc<dyn Store>,
@@ -42,15 +42,15 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// Reactor threads, at least one.
     pub reactors: Vec<Reactor>,
-    /// What tests hang in.
+    /// The hooks of tests.
     pub hooks: Hooks,
-    /// Bytes of changes that are kept in memory for those who watch.
+    /// Bytes of changes that are kept in memory for watchers.
     pub behind_bytes: usize,
     /// The index of the history.
     pub chapters: Arc<Chapters>,
-    /// Told when the process can not go on.
+    /// Told when the process cannot go on.
     pub fatal: mpsc::UnboundedSender<Fatal>,
-    /// What is ready of the register, if anything is.
+    /// The part of the register that is ready in memory, if any.
     pub standby: Option<Standby>,
 }
 
@@ -66,8 +66,10 @@ pub enum CannotOwn {
         /// What is left of its lease.
         left_ms: u64,
     },
-    /// Another node took it over while this one did.
+    /// Another node took the register over while this one did.
     Overtaken(String),
+    /// The store can be reached, but this node lets another one go first, which may have owned the register since.
+    NotFirst(String),
     /// The store cannot be reached now.
     Unreachable(String),
     /// The store has no room for what an owner writes first.
@@ -79,7 +81,7 @@ pub enum CannotOwn {
 /// Takes and loads every shard and starts the actors. Must run on an actix system's thread.
 ///
 /// # Errors
-/// Who owns the register, or what cannot be loaded.
+/// The owner of the register, or what cannot be loaded.
 pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let info = parts.store.info();
     let taken = take_and_load(&*parts.store, &*parts.clock, info.shards, parts.standby.take()).await?;
@@ -104,7 +106,7 @@ pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     Ok(shared)
 }
 
-/// What the actors of a tenure that begins share, and the timers of its reactor threads. No actor runs yet.
+/// Creates what the actors of a new tenure share, and the timers of its reactor threads. No actor runs yet.
 fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Shared> {
     let Parts { store, clock, metrics, reactors, hooks, behind_bytes, chapters, fatal, standby: _ } = parts;
     let shards = heads.iter().map(|(_, head)| ShardClock::new(head.time, &*clock)).collect();
@@ -113,7 +115,7 @@ fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Sh
         reactor.spawn(timers::run(Arc::downgrade(timers)));
     }
     let tenure = clock.entropy();
-    // Where nothing was written yet nobody has a claimant that could be swept.
+    // If nothing was ever written, nobody has a claimant that could be swept.
     let is_first = heads.iter().all(|(_, head)| head.seq == Seq(0));
     let sweeps = if is_first { Sweeps::default() } else { Sweeps::behind_another(clock.boot_ms()) };
     Arc::new(Shared {
@@ -152,7 +154,8 @@ fn shared_of(parts: Parts, info: StoreInfo, heads: &[(ShardId, Head)]) -> Arc<Sh
     })
 }
 
-/// One committer for all shards, where the store commits them together, or one for each; over the reactor threads in turn.
+/// Starts one committer for all shards if the store commits them together, otherwise one for each; on the reactor threads in
+/// turn.
 fn start_committers(shared: &Arc<Shared>, heads: Vec<(ShardId, Head)>) {
     let groups: Vec<Vec<(ShardId, Head)>> = if shared.info.commits_shards_together {
         vec![heads]

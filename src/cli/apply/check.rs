@@ -1,8 +1,8 @@
 //! Asks the server, before anything is changed, which changes it would refuse: each is sent with `dry_run` first.
 //!
-//! The server answers for what is there now, and for a network as a whole. A change may also count on an earlier one of
-//! the same run, by which another network gives up a name or space: what is refused for such a reason is not reported,
-//! as nobody can tell before the earlier one is made.
+//! The server answers for the current state, and for each network as a whole. But a change may depend on an earlier one of
+//! the same run, by which another network gives up a name or space. A refusal for such a reason is not reported, because it
+//! may disappear once the earlier change is made.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::wire::ErrorKind;
 /// The refusal that each step would meet, if any.
 ///
 /// # Errors
-/// Where the server does not answer the question: it is not reached, or not ready.
+/// The server does not answer the question: it is not reached, or not ready.
 pub(super) async fn refusals(
     session: &mut Session,
     steps: &[Step],
@@ -37,7 +37,7 @@ pub(super) async fn refusals(
         };
         let failure = Failure::of_method(step.method, &step.for_people(), &error);
         match judged(&error) {
-            // Who may only look can still see what differs.
+            // A user who may only read can still see the differences.
             Answer::NotAllowed if dry_run => {
                 session.say("what the server would refuse is not known: the token may change nothing, not even try to");
                 return Ok(vec![None; steps.len()]);
@@ -52,7 +52,7 @@ pub(super) async fn refusals(
 
 /// What an error says about a change.
 enum Answer<'a> {
-    /// It would be refused.
+    /// The change would be refused.
     Refused(&'a RpcError),
     /// This client may not even ask.
     NotAllowed,
@@ -78,11 +78,10 @@ fn judged(error: &ClientError) -> Answer<'_> {
     }
 }
 
-/// Whether an earlier step of the same run, which changes another network, may take away what stands in the way of
-/// this one.
+/// Whether an earlier step of the same run, which changes another network, may remove the obstacle to this one.
 pub(super) fn may_pass(step: &Step, error: &RpcError, earlier: &[Step], networks: &[Value]) -> bool {
     let wanted = step.params.get("name").or_else(|| step.params.get("set")?.get("name")).and_then(Value::as_str);
-    // The network that an earlier step changes, as it is now.
+    // The current state of the network that an earlier step changes.
     let changed = |other: &Step| networks.iter().find(|network| network.get("id") == other.params.get("network"));
     match ErrorKind::from_word(&error.kind) {
         Some(ErrorKind::Overlap) => {
@@ -101,7 +100,7 @@ pub(super) fn may_pass(step: &Step, error: &RpcError, earlier: &[Step], networks
     }
 }
 
-/// Whether a step takes space from the network that it changes, the subnet of which stands in the way.
+/// Whether a step takes the conflicting subnet away from its network, or changes its cidr.
 fn gives_up(step: &Step, network: &Value, with: &Value) -> bool {
     if step.method == "network.delete" {
         return true;

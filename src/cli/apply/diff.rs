@@ -1,4 +1,4 @@
-//! What differs between a file and a server, as the calls that make the server equal. Pure.
+//! Computes the differences between a file and a server, as the calls that make the server equal. Pure.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use super::file::Table;
 use super::matching::{Group, in_order, matches};
 use super::{overlaps, subnets};
 
-/// One call, and what it does in words.
+/// One call, and its effect in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The network it is about, by the name that the file gives it.
+    /// The network that it changes, by its name in the file.
     pub network: String,
     /// Method of the protocol.
     pub method: &'static str,
     /// Its params.
     pub params: Map<String, Value>,
-    /// What changes, a line each: `+` comes, `~` changes, `-` goes.
+    /// What changes, a line each: `+` is added, `~` is changed, `-` is removed.
     pub words: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ impl Step {
         Self { network: network.to_owned(), method, params, words }
     }
 
-    /// The params with the network's name in place of its id, for sentences.
+    /// The params with the network's name instead of its id, for messages.
     pub fn for_people(&self) -> Value {
         let mut params = self.params.clone();
         if params.contains_key("network") {
@@ -37,13 +37,13 @@ impl Step {
         Value::Object(params)
     }
 
-    /// Whether something goes: a network, subnet, pool, reserved range, a part of one of them, or a setting.
+    /// Whether it removes something: a network, subnet, pool, reserved range, a part of one of these, or a setting.
     pub fn takes_away(&self) -> bool {
         self.words.iter().any(|line| line.starts_with('-'))
     }
 }
 
-/// Settings of a network that may change, with the value that they have where nothing is said. Null: none.
+/// The settings of a network that may change, with their defaults. Null: none.
 fn settings() -> [(&'static str, Value); 9] {
     [
         ("l2", Value::Null),
@@ -58,11 +58,11 @@ fn settings() -> [(&'static str, Value); 9] {
     ]
 }
 
-/// The calls that make `networks` (of the server) equal to `tables` (of the file), one for each network that differs:
-/// first what goes, then what changes, then what comes, so that names and addresses are free when they are needed.
+/// The calls that make `networks` (of the server) equal to `tables` (of the file), one for each network that differs: first
+/// removals, then changes, then additions, so that names and addresses are free when they are needed.
 ///
 /// # Errors
-/// What cannot be changed, and what of the file overlaps, a line each.
+/// What cannot be changed, and which subnets of the file overlap, a line each.
 pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<Step>, String> {
     let matched = matches(tables, networks);
     let (mut removed, mut changed, mut created) = (Vec::new(), Vec::new(), Vec::new());
@@ -98,8 +98,8 @@ pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<St
     }
 }
 
-/// Networks that are there with their subnets in another order than the file has them, by the names that they have there. That
-/// order is when they were added, and no call changes it.
+/// The server's networks whose subnets are in another order than in the file, by their current names. The order of subnets
+/// is that in which they were added, and no call changes it.
 pub(super) fn otherwise_ordered<'a>(tables: &[Table], networks: &'a [Value]) -> Vec<&'a str> {
     let matched = matches(tables, networks);
     let there = tables.iter().zip(&matched).filter_map(|(table, at)| Some((table, networks.get((*at)?)?)));
@@ -107,8 +107,9 @@ pub(super) fn otherwise_ordered<'a>(tables: &[Table], networks: &'a [Value]) -> 
     differ.filter_map(|(_, network)| network["name"].as_str()).collect()
 }
 
-/// Tables that say which name they had while a network of that name is there, which is not meant by the file: the name of the
-/// table, and the former one. It may be another network, or the same as before beside a new one; only a person knows.
+/// Tables with `renamed_from` for which a network of the former name still exists, though the file does not contain it: the
+/// name of the table, and the former name. It may be another network, or the original one beside a new one; only a person
+/// knows.
 pub(super) fn not_renamed<'a>(tables: &'a [Table], networks: &[Value]) -> Vec<(&'a str, &'a str)> {
     let is_there = |name: &str| networks.iter().any(|network| network["name"] == name);
     let is_in_file = |name: &str| tables.iter().any(|table| table.name == name);
@@ -119,13 +120,13 @@ pub(super) fn not_renamed<'a>(tables: &'a [Table], networks: &[Value]) -> Vec<(&
     former.filter(|(_, former)| is_there(former) && !is_in_file(former)).collect()
 }
 
-/// The realm that a table is about: a network that is there is in its realm, whatever its table leaves out.
+/// The realm of a table: an existing network stays in its realm, even if its table does not name it.
 pub(super) fn realm_of<'a>(table: &'a Table, at: Option<usize>, networks: &'a [Value]) -> &'a str {
     let there = at.and_then(|at| networks.get(at)).and_then(Value::as_object);
     realm(there.unwrap_or(&table.members))
 }
 
-/// The realm that a network is in, or that a table says.
+/// The realm of a network, or of a table.
 pub(super) fn realm(members: &Map<String, Value>) -> &str {
     members.get("realm").and_then(Value::as_str).unwrap_or("default")
 }
@@ -140,13 +141,14 @@ fn creation(table: &Table) -> Step {
     )];
     let subnets = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten();
     words.extend(subnets.map(|subnet| format!("+ subnet {}", subnet["cidr"].as_str().unwrap_or_default())));
-    // A try of which the answer was lost may have made it. Without such a one, what is there by then is somebody else's.
+    // An earlier attempt whose answer was lost may have created it. Without such an attempt, a network that exists by then
+    // was made by someone else.
     let mut params = table.members.clone();
     params.insert("if_absent".to_owned(), json!(true));
     Step::new(&table.name, "network.create", Value::Object(params), words)
 }
 
-/// The one call for a network that is there, if anything differs.
+/// The one call for an existing network, if anything differs.
 fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<Step>, String> {
     for member in ["realm", "kind"] {
         if let Some(wanted) = table.members.get(member).filter(|wanted| network.get(member) != Some(wanted)) {
@@ -178,8 +180,8 @@ fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<Step>, 
     Ok((!words.is_empty()).then(|| Step::new(&table.name, "network.update", params, words)))
 }
 
-/// The merge patch that makes `there` equal to `wanted`, or nothing if it is. What is not wanted is left, or with
-/// `prune` put back to `default`.
+/// The merge patch that makes `there` equal to `wanted`, or nothing if they are equal. A member that the file does not name
+/// stays as it is, or, with `prune`, gets its `default` back.
 pub(super) fn patch(
     member: &str,
     wanted: Option<&Value>,
@@ -188,7 +190,7 @@ pub(super) fn patch(
     prune: bool,
 ) -> Option<Value> {
     let present = there.unwrap_or(default);
-    // A tag may have an empty value, and is there all the same.
+    // A tag may have an empty value, and exists all the same.
     let lacks = |value: &Value, there: Option<&Value>| member == "tags" || !is_nothing(value, there);
     match (wanted, present) {
         (Some(Value::Object(wanted)), present) => {
@@ -212,7 +214,7 @@ pub(super) fn patch(
     }
 }
 
-/// An empty list or text, where nothing is there: answers leave it out.
+/// Whether an empty value is wanted and nothing is there: answers leave empty values out.
 fn is_nothing(wanted: &Value, there: Option<&Value>) -> bool {
     let empty = |value: &Value| match value {
         Value::Null => true,
@@ -224,7 +226,7 @@ fn is_nothing(wanted: &Value, there: Option<&Value>) -> bool {
     empty(wanted) && there.is_none_or(empty)
 }
 
-/// ``~ policy: "lowest" → "random" ``, inner members by their own.
+/// A line such as ``~ policy: "lowest" → "random" ``; inner members have their own parts.
 pub(super) fn changed(member: &str, there: Option<&Value>, to: &Value) -> String {
     let short = |value: &Value| match value {
         Value::Null => "none".to_owned(),

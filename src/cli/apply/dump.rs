@@ -25,7 +25,7 @@ pub async fn run(session: &mut Session, args: &Dump) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// A file of these tables.
+/// A file with these tables.
 pub fn write(tables: &[Value], format: Format) -> Result<String, Failure> {
     let content = json!({"network": tables});
     let failed = |error: String| Failure::new("write the networks", error, "`allod network list --format json` works");
@@ -40,13 +40,13 @@ pub fn write(tables: &[Value], format: Format) -> Result<String, Failure> {
         Format::Json => Ok(format!("{content:#}\n")),
         Format::Env => Err(Failure::usage(
             "write the networks",
-            "a file of networks is no list of variables",
+            "a file of networks is not a list of variables",
             "choose `--format toml` or `--format yaml`",
         )),
     }
 }
 
-/// Letters that stand nowhere in the content, in place of the quotes that the writer of YAML leaves out.
+/// A mark that does not occur in the content. It stands in for quotes, which the YAML writer would leave out.
 fn mark_of(content: &Value) -> String {
     let (text, mut mark) = (content.to_string(), "quote".to_owned());
     while text.contains(&mark) {
@@ -55,7 +55,7 @@ fn mark_of(content: &Value) -> String {
     mark
 }
 
-/// The content with marks around what readers of YAML 1.1 take for a truth value or a number.
+/// The content with marks around texts that YAML 1.1 would read as a boolean or a number.
 fn quoted(content: Value, mark: &str) -> Value {
     let text = |text: String| if is_plain_in_1_1(&text) { text } else { format!("{mark}{text}{mark}") };
     match content {
@@ -68,7 +68,7 @@ fn quoted(content: Value, mark: &str) -> Value {
     }
 }
 
-/// Whether a text means itself without quotes, also where `no` is false and `10:20` a number to the base of 60.
+/// Whether a text needs no quotes, even for YAML 1.1, where `no` is false and `10:20` is a number in base 60.
 fn is_plain_in_1_1(text: &str) -> bool {
     let is_word = ["y", "n", "yes", "no", "on", "off"].iter().any(|word| text.eq_ignore_ascii_case(word));
     let is_sixties = text.contains(':') && text.chars().all(|c| c.is_ascii_digit() || ":._".contains(c));

@@ -1,7 +1,7 @@
 //! Network files: `[[network]]` tables that mirror the members of `network.create`, in TOML or YAML.
 //!
-//! Beyond those members a table may say `renamed_from`, the name it had, and `id`; a subnet may say `id`. Each table is
-//! read by the protocol's own types, so a file is refused for the same reasons and in the same words as a request.
+//! Besides those members a table may have `renamed_from`, its former name, and `id`; a subnet may have `id`. The protocol's
+//! own types read each table, so a file is refused for the same reasons and in the same words as a request.
 
 use std::collections::BTreeSet;
 
@@ -10,33 +10,33 @@ use serde_json::{Map, Value, json};
 use crate::cli::document::{self, Form};
 use crate::wire;
 
-/// One network as the file wants it.
+/// One network as the file describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     /// Its name.
     pub name: String,
-    /// The name it had.
+    /// Its former name.
     pub renamed_from: Option<String>,
     /// Its id.
     pub id: Option<String>,
-    /// Ids of its subnets, by place; none where the file says none.
+    /// Ids of its subnets, by position; none where the file has none.
     pub subnet_ids: Vec<Option<String>>,
-    /// Members of `network.create`, every value in its one spelling.
+    /// Members of `network.create`, with all values in canonical form.
     pub members: Map<String, Value>,
 }
 
 impl Table {
-    /// The params of `network.create` that it is.
+    /// The table as params of `network.create`.
     pub fn params(&self) -> Option<wire::params::NetworkCreate> {
         match wire::parse("network.create", &Value::Object(self.members.clone()).to_string()) {
             Ok(wire::Request::NetworkCreate(params)) => Some(*params),
-            // It was read by the same types before.
+            // The same types accepted it when it was read.
             Ok(_) | Err(_) => None,
         }
     }
 }
 
-/// Reads and checks the text of a file. All that is wrong is reported at once.
+/// Reads and checks the text of a file. All problems are reported at once.
 ///
 /// # Errors
 /// What is wrong, a line for each network.
@@ -44,9 +44,9 @@ pub fn parse(text: &str, form: Form) -> Result<Vec<Table>, String> {
     tables(document::content(text, form)?)
 }
 
-/// Whoever writes the file may have failed, and its output be cut off: what is empty is not what is wanted.
+/// The program that wrote the file may have failed and left it empty, so an empty file is not taken as intended.
 const NO_NETWORKS: &str =
-    "it holds no networks; if that is meant, say so: `network = []` in TOML, `network: []` in YAML";
+    "it holds no networks; if that is intended, say so: `network = []` in TOML, `network: []` in YAML";
 
 /// Checks the content of a file.
 ///
@@ -113,7 +113,7 @@ pub fn read_table(table: Value) -> Result<Table, String> {
     let Ok(Value::Object(mut members)) = serde_json::from_str(&canonical) else {
         return Err("cannot be written as JSON".to_owned());
     };
-    // They are a set, which the server shows in one order.
+    // Zones are a set, which the server shows sorted.
     for subnet in members.get_mut("subnets").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(zones) = subnet.get_mut("zones").and_then(Value::as_array_mut) {
             zones.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
@@ -124,10 +124,10 @@ pub fn read_table(table: Value) -> Result<Table, String> {
     Ok(Table { name, renamed_from, id, subnet_ids, members })
 }
 
-/// Members of `network.create` that belong to one request and have no place in a file.
+/// Members of `network.create` that belong to a single request and have no place in a file.
 const OF_A_REQUEST: [&str; 5] = ["if_absent", "if_version", "dry_run", "reason", "deadline_ms"];
 
-/// A sentence about a request that lists what it takes, with what a file takes.
+/// Adapts a message about a request: its list of accepted members becomes that of a file.
 fn of_a_file(sentence: String) -> String {
     let listed = OF_A_REQUEST.iter().map(|member| format!(", `{member}`"));
     let file = listed.fold(sentence.clone(), |sentence, member| sentence.replace(&member, ""));
@@ -143,11 +143,11 @@ fn named_twice(tables: &[Table]) -> Vec<String> {
         .chain(ids)
         .chain(from)
         .filter(|&entry| !seen.insert(entry))
-        .map(|(what, value)| format!("{what} `{value}` is there twice"))
+        .map(|(what, value)| format!("{what} `{value}` appears twice"))
         .collect()
 }
 
-/// A network of the server as a table of a file: what goes without saying is left out.
+/// A network of the server as a table of a file; defaults are left out.
 pub fn table_of(network: &Value, with_ids: bool) -> Value {
     let plain = [
         ("realm", json!("default")),
@@ -191,7 +191,7 @@ fn subnet_table(subnet: &Value, with_ids: bool) -> Value {
         });
         Value::Object(kept.map(|(member, value)| (member.clone(), value.clone())).collect())
     });
-    // Written also when it is empty: a subnet without the member would get a pool.
+    // Written even if empty: a subnet without this member would get a pool.
     table.insert("pools".to_owned(), pools.collect());
     if let Some(reserved) = subnet.get("reserved").filter(|list| list.as_array().is_some_and(|list| !list.is_empty())) {
         table.insert("reserved".to_owned(), reserved.clone());

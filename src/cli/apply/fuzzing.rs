@@ -1,4 +1,4 @@
-//! Network files that nobody meant: whatever a text holds, it is read or refused in words.
+//! Malformed network files: any text is either read or refused with a message.
 
 use serde_json::{Value, json};
 
@@ -8,19 +8,19 @@ use crate::wire::tests::mutation::Fuzzer;
 
 const FORMS: [Form; 4] = [Form::Toml, Form::Yaml, Form::Json, Form::Any];
 
-/// The same networks as TOML, as YAML and as JSON, which YAML reads too.
+/// The same networks as TOML, YAML, and JSON, which YAML reads too.
 fn corpus() -> Vec<String> {
     let first = include_str!("../../../config/first-network.toml");
     let value: Value = toml::from_str(first).unwrap();
     let small =
         r#"{"network":[{"name":"a","renamed_from":"b","subnets":[{"cidr":"10.0.0.0/24","id":"x"}]},{"name":"c"}]}"#;
-    // More than may be open in YAML, and all of them text.
+    // More open brackets than YAML would allow, but all of them inside texts.
     let tags: Vec<String> = (0..5).map(|tag| format!("t{tag} = \"{}\"", "[".repeat(250))).collect();
     let brackets = format!("[[network]]\nname = \"a\"\n[network.tags]\n{}\n", tags.join("\n"));
     vec![first.to_owned(), serde_yaml_ng::to_string(&value).unwrap(), value.to_string(), small.to_owned(), brackets]
 }
 
-/// What was read, written as JSON, is read as the same.
+/// Tables that were read, written as JSON, must be read as the same tables.
 fn check_tables(tables: &[Table]) {
     for table in tables {
         assert!(table.params().is_some(), "{table:?}");
@@ -48,7 +48,7 @@ fn fuzzing_the_reader_of_network_files_finds_no_panic() {
     Fuzzer::over(corpus()).run(check_text);
 }
 
-/// Deeper than any stack, and longer than any memory by aliases of aliases.
+/// The files would overflow any stack, or fill any memory by aliases of aliases.
 #[test]
 fn a_file_that_is_too_deep_or_multiplies_is_refused() {
     for (form, depth, open, close) in [

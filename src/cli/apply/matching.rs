@@ -1,4 +1,4 @@
-//! Which network of the server each table of a file means, and in which order names change hands. Pure.
+//! Finds the server's network for each table of a file, and the order in which names change hands. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use super::diff::{Step, realm};
 use super::file::Table;
 
-/// Which network of the server each table means, if it is there: by id, former name, name, or realm and subnets.
+/// The server's network for each table, if it exists: by id, former name, name, or realm and subnets.
 ///
-/// `renamed_from` stays in a file after the rename, so it counts only where nothing else says that the rename is done:
-/// see [`Matching::former`].
+/// `renamed_from` stays in a file after the rename, so it counts only if nothing else shows that the rename is done: see
+/// [`Matching::former`].
 pub fn matches(tables: &[Table], networks: &[Value]) -> Vec<Option<usize>> {
     let mut matching = Matching {
         tables,
@@ -24,7 +24,7 @@ pub fn matches(tables: &[Table], networks: &[Value]) -> Vec<Option<usize>> {
         matched: vec![None; tables.len()],
         taken: BTreeSet::new(),
     };
-    // The surest sign first for all tables, so that a guess never takes what another table names.
+    // The most reliable criterion first, for all tables, so that a guess never takes a network that another table names.
     matching.take(|table, network| table.id.as_deref().is_some_and(|id| network["id"] == id));
     matching.take_former();
     matching.take(|table, network| network["name"] == *table.name);
@@ -37,7 +37,7 @@ pub fn matches(tables: &[Table], networks: &[Value]) -> Vec<Option<usize>> {
     matching.matched
 }
 
-/// Tables and networks that find each other.
+/// The state of the matching of tables and networks.
 struct Matching<'a> {
     tables: &'a [Table],
     networks: &'a [Value],
@@ -65,15 +65,15 @@ impl Matching<'_> {
         }
     }
 
-    /// Takes networks by their former names. One that is taken frees its name for the next of a chain.
+    /// Takes networks by their former names. Taking one may free its name for the next of a chain.
     fn take_former(&mut self) {
         while let Some((table, network)) = (0..self.tables.len()).find_map(|at| Some((at, self.former(at)?))) {
             self.set(table, network);
         }
     }
 
-    /// The network that a table renames: that of its former name, unless the table's subnets are rather those of the
-    /// network that has the new name already, or the network is rather what the file has under the former name.
+    /// The network that a table renames: the one with its former name. But not if the table's subnets fit the network that
+    /// already has the new name at least as well, or if the network fits the file's table of the former name better.
     fn former(&self, at: usize) -> Option<usize> {
         let table = &self.tables[at];
         let from = table.renamed_from.as_deref().filter(|_| self.matched[at].is_none())?;
@@ -85,12 +85,12 @@ impl Matching<'_> {
         (!is_rivals && !is_done).then_some(former)
     }
 
-    /// The network of this name, if no table has it.
+    /// The network of this name, if no table has taken it.
     fn free(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied().filter(|network| !self.taken.contains(network))
     }
 
-    /// How many subnets of a table a network has.
+    /// How many subnets a table and a network share.
     fn shared(&self, table: &Table, network: usize) -> usize {
         let there = cidrs(self.networks[network].get("subnets"));
         cidrs(table.members.get("subnets")).intersection(&there).count()
@@ -101,22 +101,22 @@ fn cidrs(subnets: Option<&Value>) -> BTreeSet<&str> {
     subnets.and_then(Value::as_array).into_iter().flatten().filter_map(|subnet| subnet["cidr"].as_str()).collect()
 }
 
-/// The change of one network that is there.
+/// The change of one existing network.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
-    /// The name that it has.
+    /// Its current name.
     pub(super) name: &'a str,
     /// Its change.
     pub(super) step: Step,
 }
 
 impl<'a> Group<'a> {
-    /// The name that it gets, if that is another.
+    /// Its new name, if that changes.
     fn new_name(&self) -> Option<&str> {
         self.step.params.get("set")?.get("name")?.as_str()
     }
 
-    /// The rename to a name that nobody has, which breaks a circle. It carries the version that was compared.
+    /// A rename to an unused name, which breaks a cycle. It carries the version that was compared.
     fn step_aside(&mut self, name: &str) -> Step {
         let mut params = Map::from_iter([
             ("network".to_owned(), self.step.params.get("network").cloned().unwrap_or_default()),
@@ -128,8 +128,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The steps in the order of the groups, but who takes a name comes after who gives it up. Where names go round in a
-/// circle, the first takes another meanwhile, none of `names`.
+/// The steps in the order of the groups, except that a network takes a name only after another has given it up. In a cycle
+/// of names, the first network takes a temporary name, none of `names`.
 pub(super) fn in_order(groups: Vec<Group<'_>>, names: &BTreeSet<&str>) -> Vec<Step> {
     let renamed = groups.iter().enumerate().filter(|(_, group)| group.new_name().is_some());
     let gives_up: BTreeMap<&str, usize> = renamed.map(|(at, group)| (group.name, at)).collect();
@@ -143,7 +143,7 @@ pub(super) fn in_order(groups: Vec<Group<'_>>, names: &BTreeSet<&str>) -> Vec<St
             chain.push(group);
             next = waits_for[at];
         }
-        // A name has one giver and one taker, so a chain that comes back comes back to where it started.
+        // Each name has one giver and one taker, so a chain that returns does so to its start.
         if next == Some(start)
             && let (Some(first), Some(name)) = (chain.first_mut(), spare.next())
         {

@@ -6,20 +6,19 @@
 //! server ─network.list─▶ networks ───┘
 //! ```
 //!
-//! - A member that the file does not name is left as it is; so are subnets, pools and reserved ranges that it does not
-//!   list. `--prune` removes them, and networks of the same realms that are not in the file, unless `--only-named`.
-//! - A network is recognised by `id`, by `renamed_from`, by name, or by the same realm and subnets: a rename keeps
-//!   its reservations. Names may change hands along a chain, or in a circle.
-//! - Each network is one call and one commit, made whole or not at all: `network.create` if it is new, else
-//!   `network.update`, which takes the subnets as well. It carries the version that was compared, so what somebody
-//!   else changed meanwhile is never undone unseen. Only where names go round in a circle one network takes two: see
-//!   `matching`.
-//! - The server is asked first, with `dry_run`, whether it would refuse anything; if so, nothing is changed. What a
-//!   run may still stop at between two networks is what somebody else does meanwhile, and what only shows once an
-//!   earlier one is changed; applying again goes on from there.
+//! - A member that the file does not name stays as it is; so do subnets, pools and reserved ranges that it does not list.
+//!   `--prune` removes them, and also networks of the same realms that are not in the file, unless `--only-named`.
+//! - A network is recognised by `id`, by `renamed_from`, by name, or by the same realm and subnets: a rename keeps its
+//!   reservations. Names may change hands along a chain, or in a cycle.
+//! - Each network is one call and one commit, made whole or not at all: `network.create` if it is new, otherwise
+//!   `network.update`, which includes the subnets. The call carries the version that was compared, so a concurrent change by
+//!   someone else is never silently undone. Only in a cycle of names one network takes two calls: see `matching`.
+//! - The server is asked first, with `dry_run`, whether it would refuse anything; if so, nothing is changed. A run can still
+//!   stop between two networks because of a concurrent change, or because of a conflict that appears only after an earlier
+//!   change; applying again continues from there.
 //! - Applying twice changes nothing the second time.
 //!
-//! Review notes: does `diff` of what `dump` writes stay empty? Does anything go without `--prune`?
+//! Review notes: does `diff` of the output of `dump` stay empty? Is anything removed without `--prune`?
 
 mod check;
 pub mod diff;
@@ -45,7 +44,7 @@ use super::shown;
 use crate::core::plural::{counted, counted_were};
 use diff::Step;
 
-/// Lines about what is not asked for; the rest is counted.
+/// The most lines about differences that nobody asked for; the rest is counted.
 const SHOWN_MAX: usize = 20;
 
 /// Applies a file.
@@ -65,14 +64,14 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     }
     for (name, former) in diff::not_renamed(&tables, &networks) {
         session.say(&format!(
-            "network `{name}`: `renamed_from = \"{former}\"` is passed over, as there are networks of both names"
+            "network `{name}`: `renamed_from = \"{former}\"` is ignored, because there are networks of both names"
         ));
     }
     if steps.is_empty() {
         if is_data {
             session.print("apply", &Map::new(), &differences(&[], &[]))?;
         }
-        // What would go with `--prune` is not wrong, but not what the file says either.
+        // Objects that `--prune` would remove are not wrong, but they are not in the file either.
         let more = if args.prune { Vec::new() } else { diff::steps(&tables, &networks, true).unwrap_or_default() };
         if more.is_empty() {
             session.say("nothing to change: the server has what the file says");
@@ -99,7 +98,7 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
         session.say("dry run: nothing was changed");
         return Ok(Exit::Differences);
     }
-    // A pipeline has nobody to be asked: there only what takes something away needs `--yes`.
+    // In a pipeline nobody can be asked: there only changes that remove something need `--yes`.
     let takes_away = || steps.iter().any(Step::takes_away) || (args.prune && prunes(&steps, &tables, &networks));
     if session.can_ask() || takes_away() {
         session.confirm(&asked)?;
@@ -120,13 +119,15 @@ pub async fn run(session: &mut Session, args: &Apply) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// The failure of one change as that of the run: how far it came, and that it goes on when the file is applied again.
+/// Turns the failure of one change into that of the run: it says how far the run came, and that applying the file again
+/// continues it.
 fn broken_off(failure: Failure, done: usize, of: usize, file: &Path) -> Failure {
     let reason = format!("{}; {done} of {} made before", failure.reason, counted_were(of, "change"));
     Failure { reason, ..failure }.broken_off(Some(done), file)
 }
 
-/// Whether `--prune` adds anything to these changes: all that it adds takes away, also where a setting gets its default back.
+/// Whether `--prune` adds anything to these changes. Everything that it adds removes something, even where a setting gets
+/// its default back.
 fn prunes(steps: &[Step], tables: &[file::Table], networks: &[Value]) -> bool {
     diff::steps(tables, networks, false).map_or(true, |without| without != steps)
 }
@@ -135,7 +136,7 @@ fn refused(asked: &str, problem: &str) -> Failure {
     Failure::new(asked, problem, "correct the file; `allod network dump` writes one that is right")
 }
 
-/// What would change, for programs: the calls, in their order, and why the server would refuse them.
+/// The changes for programs: the calls in their order, and why the server would refuse them.
 fn differences(steps: &[Step], refusals: &[Option<Failure>]) -> Value {
     let change = |(step, refusal): (&Step, &Option<Failure>)| {
         let mut change =
@@ -148,7 +149,7 @@ fn differences(steps: &[Step], refusals: &[Option<Failure>]) -> Value {
     json!({"differences": steps.iter().zip(refusals).map(change).collect::<Vec<_>>()})
 }
 
-/// Says what would change, a heading for each network, and under each change why the server would refuse it.
+/// Prints the changes, with a heading for each network, and under each change why the server would refuse it.
 fn show(session: &Session, steps: &[Step], refusals: &[Option<Failure>]) {
     let mut heading = "";
     for (step, refusal) in steps.iter().zip(refusals) {
@@ -165,7 +166,7 @@ fn show(session: &Session, steps: &[Step], refusals: &[Option<Failure>]) {
     }
 }
 
-/// What the server has more than the file, line by line; networks that are not in it are only counted.
+/// Prints what the server has beyond the file, line by line; networks that are not in the file are only counted.
 fn show_more(session: &Session, steps: &[Step]) {
     let (whole, parts): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.method == "network.delete");
     let lines: Vec<String> = parts
@@ -184,7 +185,7 @@ pub(super) async fn networks(session: &mut Session, realm: Option<&str>) -> Done
     networks_with(session, realm, json!({})).await
 }
 
-/// All networks of the server, or of a realm, asked for with these params.
+/// All networks of the server, or of a realm, listed with these params.
 pub(super) async fn networks_with(session: &mut Session, realm: Option<&str>, params: Value) -> Done<Vec<Value>> {
     let ask = Ask::new("network.list", &params);
     let ask = realm.map_or_else(|| ask.clone(), |realm| ask.clone().with("realm", realm));

@@ -1,4 +1,5 @@
-//! Subnets of a file that no server would make: what overlaps another of the file, or is every address. Pure.
+//! Finds subnets of a file that every server would refuse: those that overlap another subnet of the file, or contain all
+//! addresses. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use super::diff::realm_of;
 use super::file::Table;
 use crate::core::address::{Address, Cidr};
 
-/// What is wrong, a line each.
+/// The problems, a line each.
 pub(super) fn within(tables: &[Table], matched: &[Option<usize>], networks: &[Value]) -> Vec<String> {
-    // By their first addresses; none overlaps another.
+    // Keyed by first address; no two subnets in the map overlap.
     let mut realms: BTreeMap<&str, BTreeMap<Address, (Cidr, &str)>> = BTreeMap::new();
     let mut problems = Vec::new();
     for (table, at) in tables.iter().zip(matched) {

@@ -1,4 +1,4 @@
-//! What is to be done about what is inside a network: subnets, their pools and reserved ranges. Pure.
+//! Computes the changes inside a network: subnets, their pools and reserved ranges. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +9,7 @@ use super::file::Table;
 use crate::cli::shrink::{lost, pool_words, trimmed};
 use crate::core::address::Range;
 
-/// Members of a subnet that may change, pools and reserved ranges apart, with what they are where nothing is said.
+/// The members of a subnet that may change, except pools and reserved ranges, with their defaults.
 fn settings() -> [(&'static str, Value); 7] {
     [
         ("name", Value::Null),
@@ -22,8 +22,8 @@ fn settings() -> [(&'static str, Value); 7] {
     ]
 }
 
-/// The subnets that a network that is there shall have, as `network.update` takes them, and what that changes:
-/// removals, then changes, then additions. Nothing if it has them. Those of the file come first, in its order.
+/// The subnets that an existing network should have, in the form of `network.update`, and the resulting changes: removals,
+/// then changes, then additions. Nothing if they are equal. The file's subnets come first, in its order.
 pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
     let there: Vec<&Value> = list(network, "subnets");
     let wanted = of_file(table);
@@ -50,7 +50,7 @@ pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Opt
         if prune {
             words.push(format!("- remove subnet {}", text(subnet, "cidr")));
         } else {
-            // What is not listed would go.
+            // A subnet that is not listed would be removed.
             entries.push(Value::Object(of_id(subnet)));
         }
     }
@@ -58,11 +58,11 @@ pub(super) fn changes(table: &Table, network: &Value, prune: bool) -> Result<Opt
     Ok((!words.is_empty()).then_some((Value::Array(entries), words)))
 }
 
-/// Do the subnets that both have come in the same order, and those that the file adds behind them?
+/// Do the subnets of the file and the server come in the same order, with those that the file adds at the end?
 pub(super) fn in_order(table: &Table, network: &Value) -> bool {
     let there: Vec<&Value> = list(network, "subnets");
     let wanted = of_file(table);
-    // What is added comes last.
+    // Added subnets come last.
     let places = matches(table, &wanted, &there).into_iter().map(|place| place.unwrap_or(usize::MAX));
     places.is_sorted()
 }
@@ -71,7 +71,7 @@ fn of_file(table: &Table) -> Vec<&Value> {
     table.members.get("subnets").and_then(Value::as_array).into_iter().flatten().collect()
 }
 
-/// A subnet of the server, by the sign that nothing changes.
+/// A reference to a subnet of the server by its id, which never changes.
 fn of_id(there: &Value) -> Map<String, Value> {
     Map::from_iter([("id".to_owned(), there["id"].clone())])
 }
@@ -80,8 +80,8 @@ fn text<'a>(of: &'a Value, member: &str) -> &'a str {
     of.get(member).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Which subnet of the server each one of the file means: by id, by cidr, by name; and one that has become larger or
-/// smaller, where no other of either side has a share in it.
+/// The server's subnet for each one of the file: by id, by cidr, by name; or one that has grown or shrunk, if no other
+/// subnet of either side overlaps it.
 fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usize>> {
     let mut matched: Vec<Option<usize>> = vec![None; wanted.len()];
     let mut taken = vec![false; there.len()];
@@ -119,7 +119,7 @@ fn matches(table: &Table, wanted: &[&Value], there: &[&Value]) -> Vec<Option<usi
     matched
 }
 
-/// What of a subnet that is there is to be set, and what that changes.
+/// The members to set in an existing subnet, and the resulting changes.
 fn modified(wanted: &Value, there: &Value, prune: bool) -> Result<(Map<String, Value>, Vec<String>), String> {
     let (mut set, mut words) = (Map::new(), Vec::new());
     if wanted["cidr"] != there["cidr"] {
@@ -139,7 +139,7 @@ fn modified(wanted: &Value, there: &Value, prune: bool) -> Result<(Map<String, V
         words.extend(changes);
         set.insert("pools".to_owned(), pools);
     } else if set.contains_key("cidr") && wanted.get("pools").is_none() {
-        // The server trims what the file does not name.
+        // The server trims the pools that the file does not name.
         let left = list(there, "pools").into_iter().map(|pool| resized(pool, wanted, there));
         let left = left.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
         words.extend(lost(there, &left, false));
@@ -160,10 +160,10 @@ fn range(of: &Value) -> Result<Range, String> {
     text(of, "range").parse().map_err(|error: crate::core::address::Malformed| error.to_string())
 }
 
-/// The pools that the subnet shall have, and what that changes; nothing if it has them, and keeps its cidr: with another
-/// one the server would fit those that are there to it, which is not what the file says. Pools of the server that touch
-/// none of the file's stay behind them, unless pruned; one that overlaps is what the file's has become of. A subnet without
-/// `pools` has one that is the whole of it, if it is to be as if it were made of the file.
+/// The pools that the subnet should have, and the resulting changes. Nothing if they are equal and the cidr stays: with a
+/// new cidr the server would adjust the existing pools to it, which the file does not ask for. Pools of the server that
+/// overlap none of the file's stay, after those, unless pruned; a pool that overlaps one of the file's is changed into it.
+/// With `prune`, a subnet without `pools` gets one pool with all its addresses, as if it were created from the file.
 fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
     let whole = text(wanted, "cidr").parse::<Range>().map_err(|error| error.to_string())?;
     let whole = json!({"range": whole.to_string()});
@@ -191,7 +191,7 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         match former.map(|at| present[at]) {
             None => words.push(format!("+ pool {}", text(pool, "range"))),
             Some(former) if pool_of(former, None, true) != becomes => {
-                // Of what it was, is anything in no pool of the file?
+                // Is any part of the former pool in no pool of the file?
                 let sign = if without(range(former)?, ranges.iter().copied()).is_empty() { '~' } else { '-' };
                 words.push(format!("{sign} pool {} → {}", pool_words(former), pool_words(&becomes)));
             }
@@ -199,7 +199,7 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
         }
         result.push(becomes);
     }
-    // What becomes of one pool is told above; another one that it overlaps is no pool any more.
+    // Each pool of the file is shown as the change of one former pool; any other pool that it overlaps disappears.
     let is_gone = |at: &usize| met.contains(at) && !formers.contains(at);
     let gone = (0..present.len()).filter(is_gone).map(|at| format!("- remove pool {}", pool_words(present[at])));
     words.extend(gone);
@@ -222,7 +222,7 @@ fn pools(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Ve
     Ok((!same || !stays).then_some((Value::Array(result), words)))
 }
 
-/// A pool that the file does not name, as it is in a subnet of the file's cidr; none if nothing of it is left.
+/// A pool that the file does not name, adjusted to the file's cidr of its subnet; none if nothing of it is left.
 fn resized(pool: &Value, wanted: &Value, there: &Value) -> Result<Option<Value>, String> {
     let cidr = |of: &Value| text(of, "cidr").parse::<Range>().map_err(|error| error.to_string());
     let (before, from, to) = (range(pool)?, cidr(there)?, cidr(wanted)?);
@@ -236,7 +236,7 @@ fn resized(pool: &Value, wanted: &Value, there: &Value) -> Result<Option<Value>,
     }))
 }
 
-/// A pool with every member that is not plain; members that the file does not name are those of `former`.
+/// A pool with all members that differ from the defaults; members that the file does not name come from `former`.
 fn pool_of(pool: &Value, former: Option<&Value>, prune: bool) -> Value {
     let mut members = Map::new();
     for (member, plain) in
@@ -250,14 +250,14 @@ fn pool_of(pool: &Value, former: Option<&Value>, prune: bool) -> Value {
     Value::Object(members)
 }
 
-/// The reserved ranges that the subnet shall have, and what that changes; nothing if it has them. Ranges to reserve,
-/// and with `prune` those to let go: only the parts that no range of the file covers. What is there comes first, less
-/// what goes, and what is reserved then: the server merges them in this order.
+/// The reserved ranges that the subnet should have, and the resulting changes; nothing if they are equal. Only those parts
+/// of a range are reserved that are not reserved like this yet; with `prune`, parts that no range of the file covers are
+/// released. Existing ranges come first, without the released parts, then new ones: the server merges them in this order.
 fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value, Vec<String>)>, String> {
     let (wanted, present) = (ranged(wanted)?, ranged(there)?);
     let (mut gone, mut added, mut words) = (Vec::new(), Vec::new(), Vec::new());
     for (at, &(whole, entry)) in wanted.iter().enumerate() {
-        // What the server says already, and what a later range of the file says otherwise.
+        // Skip parts that the server already has like this, and parts that a later range of the file overrides.
         let said = present.iter().filter(|(range, there)| range.overlaps(whole) && says_same(entry, there, prune));
         for part in without(whole, said.chain(&wanted[at + 1..]).map(|(range, _)| *range)) {
             for &(former, there) in &present {
@@ -289,7 +289,7 @@ fn reserved(wanted: &Value, there: &Value, prune: bool) -> Result<Option<(Value,
     Ok((!words.is_empty()).then_some((Value::Array(result), words)))
 }
 
-/// That a range is reserved; or, where it is and for the same, that its note changes.
+/// A line which says that a range is reserved, or that its note changes if it is already reserved for the same owner.
 fn reserving(entry: &Value, part: Range, present: &[(Range, &Value)]) -> String {
     let is_there = |(range, there): &&(Range, &Value)| {
         range.intersection(part) == Some(part) && (entry.get("for").is_none() || whom(entry) == whom(there))
@@ -303,12 +303,12 @@ fn reserving(entry: &Value, part: Range, present: &[(Range, &Value)]) -> String 
     }
 }
 
-/// Reserved ranges of a subnet.
+/// The reserved ranges of a subnet.
 fn ranged(subnet: &Value) -> Result<Vec<(Range, &Value)>, String> {
     list(subnet, "reserved").into_iter().map(|reserved| Ok((range(reserved)?, reserved))).collect()
 }
 
-/// A reserved range as it is in the file, but over these addresses.
+/// A reserved range with the members of `reserved`, but with these addresses.
 fn of_range(reserved: &Value, range: Range) -> Value {
     let mut members = reserved.as_object().cloned().unwrap_or_default();
     members.insert("range".to_owned(), json!(range.to_string()));
@@ -317,27 +317,27 @@ fn of_range(reserved: &Value, range: Range) -> Value {
 
 /// The parts of a range that none of the others covers.
 fn without(range: Range, others: impl Iterator<Item = Range>) -> Vec<Range> {
-    // Of thousands few share any address with it.
+    // There may be thousands of others, of which few overlap the range.
     let others = others.filter(|other| other.overlaps(range));
     others.fold(vec![range], |parts, other| parts.into_iter().flat_map(|part| part.without(other)).collect())
 }
 
-/// Whether note and owner are the same, as far as the file names them, or with `prune` in all.
+/// Whether note and owner are the same. Without `prune`, a member that the file does not name is not compared.
 fn says_same(wanted: &Value, there: &Value, prune: bool) -> bool {
     let unsaid = |member: &str| !prune && wanted.get(member).is_none();
     let note = unsaid("note") || text(wanted, "note") == text(there, "note");
     note && (unsaid("for") || whom(wanted) == whom(there))
 }
 
-/// Whether adding `wanted` would leave something that the file does not want: what is for another owner stays so unless
-/// exactly this range is added, and what is not said stays as it was.
+/// Whether adding `wanted` would leave something that the file does not want: an owner keeps a range reserved for it unless
+/// exactly this range is added, and members that are not named stay as they were.
 fn hinders(wanted: &Value, there: &Value, same_range: bool, prune: bool) -> bool {
     let unwanted = |member: &str| prune && wanted.get(member).is_none() && there.get(member).is_some();
     let anothers = wanted.get("for").is_some() && there.get("for").is_some() && whom(wanted) != whom(there);
     unwanted("note") || unwanted("for") || (anothers && !same_range)
 }
 
-/// For whom a range is reserved, where that is said.
+/// The owner for whom a range is reserved, if any.
 pub fn whom(of: &Value) -> Option<(String, Option<Value>, Option<Value>)> {
     of.get("for").map(|whom| {
         let scope = whom.get("scope").and_then(Value::as_str).unwrap_or("default").to_owned();

@@ -1,4 +1,4 @@
-//! The difference between files and canned answers of a server.
+//! Differences between files and canned answers of a server.
 
 mod checks;
 mod renames;
@@ -27,7 +27,7 @@ fn read(text: &str) -> Vec<Table> {
     tables(toml::from_str(text).unwrap()).unwrap()
 }
 
-/// The network of `FILE` as a server answers it.
+/// The network of `FILE` in the server's form.
 fn lan() -> Value {
     json!({
         "id": "00000000-0000-4000-8000-000000000001", "name": "lan", "realm": "default", "kind": "manual",
@@ -87,7 +87,7 @@ fn subnets_that_the_server_has_in_another_order_are_named() {
     let named = |cidrs, there: &Value| otherwise_ordered(&file(cidrs), std::slice::from_ref(there)).len();
     assert_eq!(named(["10.0.0.0/24", "10.0.1.0/24"], &two), 0);
     assert_eq!(named(["10.0.1.0/24", "10.0.0.0/24"], &two), 1);
-    // One that is new is put behind those that are there.
+    // A new subnet is added after the existing ones.
     assert_eq!(named(["10.0.0.0/24", "10.0.2.0/24"], &two), 0);
     assert_eq!(named(["10.0.2.0/24", "10.0.0.0/24"], &two), 1);
 }
@@ -235,7 +235,7 @@ fn an_owner_for_whom_is_reserved_loses_it_only_by_a_change_that_says_so() {
         let steps = steps(&read(&file), std::slice::from_ref(&network), prune).unwrap();
         words(&steps).iter().map(|line| line.replace(" (subnet 10.0.0.0/24)", "")).collect::<Vec<_>>()
     };
-    // What a range of the file does not say stays, until it is pruned.
+    // Members that a range of the file does not name stay, until it is pruned.
     assert_eq!(of("{ range = \"10.0.0.199-10.0.0.209\" }", false), Vec::<String>::new());
     assert_eq!(
         of("{ range = \"10.0.0.199-10.0.0.209\" }", true),
@@ -246,7 +246,7 @@ fn an_owner_for_whom_is_reserved_loses_it_only_by_a_change_that_says_so() {
         ["- reserve 10.0.0.200 no longer for `printer/0`", "+ reserve 10.0.0.200/31"]
     );
     assert_eq!(of("{ range = \"10.0.0.200\", for = { owner = \"other\" } }", false), ["+ reserve 10.0.0.200"]);
-    // Of two ranges of the file the later counts, now as when they were made.
+    // Of two overlapping ranges of the file the later one counts, now as when they were made.
     let both = "{ range = \"10.0.0.199-10.0.0.209\", note = \"\" }, \
                 { range = \"10.0.0.200\", note = \"printer\", for = { owner = \"printer/0\" } }";
     assert_eq!(of(both, false), Vec::<String>::new());
@@ -274,7 +274,7 @@ fn a_table_that_leaves_out_the_realm_of_its_network_prunes_that_realm_and_no_oth
         steps(&read(file), &networks, true).unwrap().into_iter().map(|step| step.network).collect()
     };
     assert_eq!(gone("[[network]]\nname = \"tenant\"\n"), ["stray"]);
-    // By whatever it is recognised.
+    // However the network is recognised.
     assert_eq!(gone("[[network]]\nname = \"tenant\"\nid = \"tenant\"\n"), ["stray"]);
 }
 
@@ -298,7 +298,7 @@ fn a_subnet_is_recognised_by_name_when_it_grows() {
     let file = FILE.replace("cidr = \"10.0.0.0/24\"", "cidr = \"10.0.0.0/23\"\nname = \"main\"");
     let steps = steps(&read(&file), std::slice::from_ref(&network), false).unwrap();
     assert_eq!(steps.len(), 1);
-    // Else the server would fit its pools to it.
+    // Otherwise the server would adjust its pools.
     let pools = json!([
         {"range": "10.0.0.10-10.0.0.20"},
         {"range": "10.0.0.100-10.0.0.120", "name": "web", "kind": "static"}
@@ -316,7 +316,7 @@ fn pools_that_a_smaller_subnet_cuts_are_shown_and_asked_about() {
     let gone = "- remove pool 10.0.0.100-10.0.0.120 `web` static (subnet 10.0.0.0/24)";
     for (pools, expected) in [
         ("", None),
-        // What the file names is taken as it is; what it does not name is trimmed as the server does.
+        // Pools that the file names are taken as they are; others are trimmed as the server does.
         ("pools = [{ range = \"10.0.0.10-10.0.0.20\" }]\n", Some(json!([{"range": "10.0.0.10-10.0.0.20"}]))),
     ] {
         let steps = steps(&read(&format!("{shrunk}{pools}")), std::slice::from_ref(&network), false).unwrap();
@@ -338,7 +338,7 @@ fn a_pool_or_a_subnet_that_becomes_smaller_takes_something_away() {
     for (cidr, pools, takes_away) in [
         ("10.0.0.0/24", "10.0.0.10-10.0.0.30", false),
         ("10.0.0.0/24", "10.0.0.10-10.0.0.19", true),
-        // All of it is in a pool still.
+        // All its addresses are still in a pool.
         ("10.0.0.0/24", "10.0.0.10-10.0.0.15 10.0.0.16-10.0.0.20", false),
         ("10.0.0.0/24", "10.0.0.10-10.0.0.14 10.0.0.16-10.0.0.20", true),
         ("10.0.0.0/23", "10.0.0.10-10.0.0.20", false),
@@ -370,7 +370,7 @@ fn a_file_is_checked_whole_and_every_bad_network_is_named() {
     assert!(tables(toml::from_str(twice).unwrap()).unwrap_err().contains("twice"));
 }
 
-/// The server shows them in one order, each once.
+/// The server shows zones sorted, each once.
 #[test]
 fn zones_are_a_set_in_whatever_order_they_are_written() {
     let tables = read(

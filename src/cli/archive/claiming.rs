@@ -1,7 +1,8 @@
-//! The calls that make what a file holds, many at a time: claims of all, and then automatic grants of what was chosen once.
+//! Makes what a file holds, with many calls at a time: first a claim for each reservation, then automatic grants for those
+//! that had been granted automatically.
 //!
-//! Claims and grants are answered as done when they are repeated, and a release names the holding that it means, so each may
-//! be said again after a lost answer.
+//! Repeated claims and grants succeed, and a release names the holding that it means, so each call can be repeated after a
+//! lost answer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -20,19 +21,19 @@ use crate::wire::{ErrorKind, Retry};
 /// Reservations that are worked on at a time.
 const WINDOW: usize = 256;
 
-/// What claims are made for.
+/// The purpose of claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claiming {
-    /// Nothing is to be changed.
+    /// A dry run: nothing is changed.
     Checks,
-    /// They are made on a server that is thrown away.
+    /// Claims on a temporary server that is thrown away.
     TriesOut,
-    /// They are made.
+    /// Claims that are meant to stay.
     Imports,
 }
 
 impl Claiming {
-    /// For whoever waits.
+    /// The word in the progress line.
     fn word(self) -> &'static str {
         match self {
             Self::Checks => "checking",
@@ -42,23 +43,23 @@ impl Claiming {
     }
 }
 
-/// What is held for a line.
+/// The holding of a line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// Which holding that is.
+    /// The generation of the holding.
     pub(super) generation: u64,
-    /// It was made, and not there before.
+    /// It was created now, and did not exist before.
     pub(super) is_new: bool,
-    /// It was named, and not chosen.
+    /// Its address was named by a claim, not chosen by the server.
     pub(super) is_static: bool,
 }
 
-/// What became of claims, by line.
+/// The results of claims, by line.
 #[derive(Debug, Default)]
 pub(super) struct Claimed {
-    /// Sentences about those that were refused.
+    /// Messages about refused claims.
     pub(super) refused: BTreeMap<usize, String>,
-    /// The others.
+    /// The holdings of all others.
     pub(super) held: HashMap<usize, Held>,
 }
 
@@ -82,8 +83,8 @@ pub(super) async fn claim_all(session: &Session, claims: &[&Claim], what_for: Cl
     Ok(claimed)
 }
 
-/// Works on several at a time, and takes what becomes of them in any order. Where one of them ends it, no other is begun, but what is
-/// under way is ended: an address that was just let go is to be held again.
+/// Works on several items at a time, and takes their results in any order. If one fails, no further item is started, but
+/// those under way are completed: an address that was just released must be held again.
 pub(super) async fn many<T, R, F>(
     session: &Session,
     word: &'static str,
@@ -124,8 +125,8 @@ where
     }
 }
 
-/// What a server says no to of what a line asks for. All else ends an import: who takes a server that cannot answer now for one that
-/// says no would go on without the line, and open its network to others.
+/// Separates the server's refusal of a line from all other errors, which end an import: if a server that cannot answer now
+/// were taken for one that refuses, the import would go on without the line, and open its network to others.
 pub(super) fn refusal<T>(answer: Result<T, ClientError>, method: &str) -> Result<Result<T, RpcError>, Failure> {
     match answer {
         Ok(answer) => Ok(Ok(answer)),
@@ -134,7 +135,7 @@ pub(super) fn refusal<T>(answer: Result<T, ClientError>, method: &str) -> Result
     }
 }
 
-/// Is it a no to this very request, which is the same whenever it is asked?
+/// Is it a refusal of this very request, which would be the same at each repetition?
 fn is_of_the_line(error: &RpcError) -> bool {
     ErrorKind::from_word(&error.kind).is_some_and(|kind| match kind {
         ErrorKind::InvalidArgument
@@ -153,7 +154,7 @@ fn is_of_the_line(error: &RpcError) -> bool {
         | ErrorKind::Brake
         | ErrorKind::CursorLost
         | ErrorKind::LineTooLong => true,
-        // A register that was restored chooses no address until somebody says that it is right.
+        // A register that was restored grants no address automatically until someone confirms that it is right.
         ErrorKind::NotReady => error.data["reason"] == "restored",
         ErrorKind::ParseError
         | ErrorKind::InvalidRequest
@@ -169,13 +170,13 @@ fn is_of_the_line(error: &RpcError) -> bool {
     })
 }
 
-/// Does a server say that it, or what it needs, is away?
+/// Does the server say that it, or something that it needs, is unavailable?
 pub(super) fn is_away(error: &RpcError) -> bool {
     !is_of_the_line(error) && ErrorKind::from_word(&error.kind).is_some_and(|kind| kind.retry() != Retry::Never)
 }
 
 async fn make(client: &Client, mut params: Map<String, Value>, what_for: Claiming) -> Result<Held, ClientError> {
-    // What is there already says of what kind it is only in full.
+    // For an existing reservation only a full answer contains its kind.
     let how = if what_for == Claiming::Checks { "dry_run" } else { "brief" };
     params.insert(how.to_owned(), json!(true));
     let answer = client.call("ip.claim", params).await?;
@@ -186,34 +187,34 @@ async fn make(client: &Client, mut params: Map<String, Value>, what_for: Claimin
     })
 }
 
-/// Which holding an answer tells of.
+/// The generation in an answer.
 pub(super) fn generation(answer: &Value) -> u64 {
     answer["generation"].as_u64().unwrap_or_default()
 }
 
-/// A claim that is to become an automatic grant of the same address.
+/// A claim that is to be replaced by an automatic grant of the same address.
 #[derive(Debug)]
 pub(super) struct Again<'a> {
-    /// Whose it is.
+    /// The claim.
     pub(super) claim: &'a Claim,
     /// The holding that the claim made.
     pub(super) held: Held,
-    /// The pool out of which it is given.
+    /// The pool that the address is granted from.
     pub(super) pool: String,
 }
 
-/// What became of a claim that was to become an automatic grant.
+/// The result of replacing a claim by an automatic grant.
 #[derive(Debug)]
 pub(super) enum Became {
-    /// It did.
+    /// It is an automatic grant now.
     Automatic,
-    /// It is a claim.
+    /// It is still a claim.
     Named,
-    /// Somebody else was given the address: line and sentence.
+    /// The address was granted to someone else: line and message.
     Refused(usize, String),
 }
 
-/// Lets the addresses go and asks for each again: while it cools nobody else is given it who does not name it.
+/// Releases the addresses and allocates each again: while an address cools, nobody else gets it without naming it.
 pub(super) async fn grant_all(session: &Session, claims: &[Again<'_>], take: impl FnMut(Became)) -> Done<()> {
     let asked = claims.iter().map(|again| {
         let mut ask = again.claim.params.clone();
@@ -234,7 +235,7 @@ async fn grant(client: &Client, claim: Claim, generation: u64, ask: Map<String, 
         params.as_object().cloned().unwrap_or_default()
     };
     let address = json!(claim.range.first().to_string());
-    // Refused, it is another holding by now, and what follows finds that.
+    // If the release is refused, the holding has changed meanwhile, and the next calls will show that.
     refusal(client.call("ip.release", release(&address, generation)).await, "ip.release")?.ok();
     let asked = refusal(client.call("ip.allocate", ask).await, "ip.allocate");
     if let Ok(Ok(answer)) = &asked {
@@ -246,7 +247,7 @@ async fn grant(client: &Client, claim: Claim, generation: u64, ask: Map<String, 
             refusal(undone, "ip.release")?.ok();
         }
     }
-    // Whatever ends the import: nobody holds the address now.
+    // Claim the address again whatever ends the import, because nobody holds it now.
     let claimed = refusal(make(client, claim.params.clone(), Claiming::Imports).await, "ip.claim");
     asked?.ok();
     Ok(match claimed? {

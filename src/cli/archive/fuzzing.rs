@@ -1,4 +1,4 @@
-//! Exports that nobody meant: whatever a file holds, each line is read or refused in words.
+//! Malformed exports: each line of any file is either read or refused with a message.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const EXPORT: &str = r#"{"format":"allod-export","version":2}
 {"reservation":{"network":"six","address":"2001:db8::5","owner":"c","owner_uid":"u"}}
 {"end":{"networks":2,"reservations":3}}"#;
 
-/// The same file again, written from what was read.
+/// The same file again, written from the parsed content.
 fn written(content: &Content) -> String {
     let mut lines = vec![json!({"format": "allod-export", "version": 1}).to_string()];
     lines.extend(content.networks.iter().map(|network| json!({"network": network.table.members}).to_string()));
@@ -38,7 +38,7 @@ fn check_text(text: &str) -> bool {
     if !content.problems.is_empty() {
         return false;
     }
-    let mut again = read(&written(&content));
+    let mut again = read(written(&content));
     again.check(&[]);
     assert!(again.problems.is_empty(), "{:?}", again.problems);
     let params = |content: &Content| content.claims.iter().map(|claim| claim.params.clone()).collect::<Vec<_>>();
@@ -61,7 +61,7 @@ fn a_line_that_is_too_deep_is_refused_and_the_others_are_read() {
     let deep = format!(r#"{{"reservation":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
     let mut lines: Vec<&str> = EXPORT.lines().collect();
     lines.push(&deep);
-    let content = read(&lines.join("\n"));
+    let content = read(lines.join("\n"));
     assert_eq!((content.claims.len(), content.problems.len()), (3, 1));
     assert!(content.problems.contains_key(&lines.len()));
 }

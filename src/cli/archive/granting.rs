@@ -1,5 +1,5 @@
-//! What had been granted automatically is let go, and granted again: the second and third [stage](super::stages) of an
-//! import, and the change from one to the next.
+//! Replaces claims by automatic grants: addresses that had been granted automatically are released and granted again. These
+//! are the second and third [stage](super::stages) of an import, and the change from one to the next.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,12 +13,12 @@ use super::lines::{Claim, Content};
 use super::places::Places;
 use super::stages::{Network, is_half_done, led_at_a_time};
 
-/// What became of reservations that had been granted automatically.
+/// The results for reservations that had been granted automatically.
 #[derive(Debug, Default)]
 pub(super) struct Granted {
     /// How many are held by a claim, and stay so.
     pub(super) named: usize,
-    /// Line and sentence of those that somebody else was given meanwhile.
+    /// Line and message of those whose address was granted to someone else meanwhile.
     pub(super) refused: BTreeMap<usize, String>,
 }
 
@@ -32,7 +32,8 @@ impl Granted {
     }
 }
 
-/// Gives filled networks their pools and reserved ranges, and makes automatic grants of what is `held` by claims, by line.
+/// Gives filled networks their pools and reserved ranges, and replaces claims by automatic grants. `held` has the holdings
+/// by line.
 pub(super) async fn grant_again(
     session: &mut Session,
     content: &Content,
@@ -74,7 +75,7 @@ pub(super) async fn grant_again(
     Ok(granted)
 }
 
-/// Makes a change of a network, and answers what it is then.
+/// Applies a change to a network, and returns its new state.
 async fn change(session: &mut Session, step: Option<Step>, there: Value) -> Done<Value> {
     match step {
         Some(step) => session.call(step.method, Value::Object(step.params)).await,
@@ -82,19 +83,19 @@ async fn change(session: &mut Session, step: Option<Step>, there: Value) -> Done
     }
 }
 
-/// A claim that is given again out of a pool; nothing where no pool gives that.
+/// A claim that can be granted again from a pool; none if no pool would grant this address.
 fn again<'a>(claim: &'a Claim, held: Held, places: &Places) -> Option<Again<'a>> {
     Some(Again { claim, held, pool: places.pool_of(claim)?.to_owned() })
 }
 
-/// Networks of the file with what they are on the server.
+/// Networks of the file with their state on the server.
 pub(super) fn pairs<'a>(of_file: &'a [Network], there: &'a [Value]) -> impl Iterator<Item = (&'a Network, &'a Value)> {
     let named = there.iter().filter_map(|there| Some((there["name"].as_str()?, there)));
     let by_name: HashMap<&str, &Value> = named.collect();
     of_file.iter().filter_map(move |network| Some((network, *by_name.get(&*network.table.name)?)))
 }
 
-/// Out of which pools the networks that are in service give again what a slot lets go.
+/// For networks in service: the pools that grant a slot again what it released.
 pub(super) fn places(there: &[Value]) -> HashMap<&str, Places> {
     let in_service = there.iter().filter(|there| !is_half_done(there));
     in_service.filter_map(|there| Some((there["name"].as_str()?, Places::of_server(there)))).collect()

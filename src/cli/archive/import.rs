@@ -5,9 +5,9 @@
 //!   ─▶ closed: all that the file says
 //! ```
 //!
-//! Claims are idempotent, and what is there already is left as it is, so an import that broke off is repeated.
-//! All of it is tried out before, on a server of its own ([`rehearsal`](super::rehearsal)): what the real one is going to
-//! refuse is found while nothing is changed.
+//! Claims are idempotent, and whatever exists already is left alone, so an import that broke off can be repeated. The whole
+//! import is first tried out on a server of its own ([`rehearsal`](super::rehearsal)): it finds what the real server would
+//! refuse while nothing is changed yet.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -31,32 +31,32 @@ use super::stages::{Network, is_half_done};
 use crate::client::RpcError;
 use crate::core::plural::counted;
 
-/// Bad lines that are printed; the rest is counted.
+/// How many bad lines are printed; the rest are only counted.
 const PROBLEMS_MAX: usize = 1_000;
 
-/// A file that was found good, and what is there of it.
+/// A valid file, and how much of it the server has already.
 struct Plan<'a> {
     content: &'a Content,
     /// Networks that the server has, by name.
     known: BTreeSet<&'a str>,
-    /// Those of them that no import left before it had closed them.
+    /// Those that are in service, and not left unfinished by an earlier import.
     in_service: BTreeSet<&'a str>,
-    /// What would become of the reservations in networks that are there, by line.
+    /// What would become of the reservations in existing networks, by line.
     checked: HashMap<usize, Held>,
     places: HashMap<&'a str, Places>,
 }
 
-/// What became of a plan.
+/// The result of an import.
 #[derive(Debug, Default)]
 struct Imported {
     networks: usize,
     /// Reservations.
     made: usize,
-    /// Of the automatic ones among them, how many are claims now.
+    /// How many of them had been granted automatically and are claims now.
     named: usize,
-    /// Held by the same owner and slot before, and left as they are.
+    /// Held by the same owner and slot before the import, and left alone.
     there_already: usize,
-    /// Line and sentence of those that somebody else was given meanwhile.
+    /// Line and reason of those whose address was granted to somebody else meanwhile.
     refused: BTreeMap<usize, String>,
 }
 
@@ -64,8 +64,9 @@ struct Imported {
 pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     let asked = format!("import {}", shown(&args.file));
     let hint = "`allod export` writes such a file";
-    let text = text_of(args).map_err(|error| Failure::new(&*asked, error.to_string(), hint))?;
-    let mut content = read(&text);
+    let bytes = bytes_of(args).map_err(|error| Failure::new(&*asked, error.to_string(), hint))?;
+    let mut content = read(&bytes);
+    drop(bytes);
     let there = networks(session, None).await?;
     content.check(&there);
     let known: BTreeSet<&str> = names(&there).collect();
@@ -113,7 +114,7 @@ pub async fn import(session: &mut Session, args: &Import) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// Tells what became of it, or would.
+/// Prints the result, or the expected result.
 fn say(session: &Session, imported: &Imported, (what, came): (&str, &str)) {
     let many = format!("{} and {}", counted(imported.networks, "network"), counted(imported.made, "reservation"));
     session.say(&if what == "imported" { format!("{what} {many}") } else { format!("{many} {what}") });
@@ -143,7 +144,7 @@ impl<'a> Plan<'a> {
         self.content.claims.iter().filter(|claim| !self.is_there(claim)).collect()
     }
 
-    /// What would become of it if nobody came in between.
+    /// The expected result if nobody interferes.
     fn would_be(&self) -> Imported {
         let missing = self.missing();
         let has_pool = |claim: &Claim| self.places.get(&*claim.network).is_some_and(|at| at.pool_of(claim).is_some());
@@ -159,7 +160,8 @@ impl<'a> Plan<'a> {
     async fn carry_out(&self, session: &mut Session) -> Done<Imported> {
         let mut imported = Imported::default();
         for network in self.content.networks.iter().filter(|network| self.is_new(network)) {
-            // A try of which the answer was lost may have made it. Without such a one, what is there by then is somebody else's.
+            // An attempt whose answer was lost may have made it. Without such an attempt, a network that exists now is
+            // somebody else's.
             let mut params = network.open.members.clone();
             params.insert("if_absent".to_owned(), json!(true));
             let params = Value::Object(params);
@@ -172,19 +174,19 @@ impl<'a> Plan<'a> {
         let missing = self.missing();
         let claimed = claim_all(session, &missing, Claiming::Imports).await?;
         let held_for = |claim: &Claim| claimed.held.get(&claim.line).copied();
-        // Where nobody else is given anything, what was there already is there by a try of which the answer was lost.
+        // In a network that grants to nobody else, an existing reservation comes from an attempt whose answer was lost.
         let is_made = |claim: &Claim| held_for(claim).is_some_and(|held| held.is_new || !self.is_in_service(claim));
         let made = missing.into_iter().filter(|claim| is_made(claim));
         let mut held: HashMap<usize, Held> = made.filter_map(|claim| Some((claim.line, held_for(claim)?))).collect();
         imported.made = held.len();
         imported.there_already = self.content.claims.len() - held.len() - claimed.refused.len();
         imported.refused = claimed.refused;
-        // An import that broke off has claimed these, and had yet to let them be granted again.
+        // An import that broke off claimed these, but had not yet had them granted again.
         let begun = self.content.claims.iter().filter(|claim| self.is_there(claim) && !self.is_in_service(claim));
         let begun = begun.filter_map(|claim| Some((claim.line, *self.checked.get(&claim.line)?)));
         held.extend(begun.filter(|(_, held)| held.is_static));
         let granted = grant_again(session, self.content, &held, &self.places).await?;
-        // Also where somebody was given meanwhile what the file has: a network must not stay open for that.
+        // Even if somebody was granted an address of the file meanwhile: that is no reason to leave a network open.
         close(session, self.content).await?;
         imported.named = granted.named;
         imported.refused.extend(granted.refused);
@@ -196,7 +198,8 @@ fn names<'a>(networks: impl IntoIterator<Item = &'a Value>) -> impl Iterator<Ite
     networks.into_iter().filter_map(|network| network["name"].as_str())
 }
 
-/// Gives the networks that it filled what was held back. Of the others it is not known what the file says is still meant.
+/// Gives the networks that it filled their withheld settings. Whether the file's settings still apply to other networks is
+/// not known.
 async fn close(session: &mut Session, content: &Content) -> Done<()> {
     let there = networks(session, None).await?;
     for (network, there) in pairs(&content.networks, &there).filter(|(_, there)| is_half_done(there)) {
@@ -210,28 +213,28 @@ async fn close(session: &mut Session, content: &Content) -> Done<()> {
     Ok(())
 }
 
-/// The failure of one call as that of the whole import, with how far it came, and that it goes on when it is repeated.
+/// The failure of one call as a failure of the whole import: says how far it came, and that repeating it continues it.
 fn broken_off(stop: Stop, asked: &str, (how_far, made): (&str, Option<usize>), args: &Import) -> Stop {
     let Stop::Failed(failure) = stop else { return stop };
     let reason = format!("{how_far}: {}", failure.reason);
-    // A program, too, is told how far it came.
+    // Programs are also told how far it came.
     let refused = failure.refused.clone().map(|refused| Box::new(RpcError { message: reason.clone(), ..*refused }));
     let exit = if failure.refused.as_deref().is_some_and(is_away) { Exit::Unreachable } else { failure.exit };
     let failure = Failure { exit, asked: asked.to_owned(), reason, refused, ..*failure };
     Stop::from(failure.broken_off(made, &args.file).of_file())
 }
 
-fn text_of(args: &Import) -> std::io::Result<String> {
+fn bytes_of(args: &Import) -> std::io::Result<Vec<u8>> {
     if args.file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        Ok(text)
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes)?;
+        Ok(bytes)
     } else {
-        fs::read_to_string(&args.file)
+        fs::read(&args.file)
     }
 }
 
-/// Every bad line with its number.
+/// All bad lines with their numbers.
 fn report(problems: &BTreeMap<usize, String>) -> String {
     let count = problems.len();
     let mut text = counted(count, "bad line");
@@ -244,8 +247,8 @@ fn report(problems: &BTreeMap<usize, String>) -> String {
     text
 }
 
-/// Lets the server check what only it knows: overlaps with what it has, and addresses that are held in networks that are `known`
-/// to it. Answers what would become of the reservations in those, by line.
+/// Lets the server check what only it knows: overlaps with its networks, and addresses held in the networks that it has
+/// (`known`). Returns what would become of the reservations in those, by line.
 async fn ask_server(
     session: &mut Session,
     content: &mut Content,
@@ -264,7 +267,7 @@ async fn ask_server(
     }
     let claims: Vec<&Claim> = content.claims.iter().filter(|claim| known.contains(claim.network.as_str())).collect();
     let mut claimed = claim_all(session, &claims, Claiming::Checks).await?;
-    // What is claimed was asked for with its MAC.
+    // The trial claims carried their MACs, so only recorded reservations are left to check.
     let is_new = |claim: &Claim| claimed.held.get(&claim.line).is_some_and(|held| held.is_new);
     let recorded: Vec<&Claim> = claims.into_iter().filter(|claim| claim.is_recorded && is_new(claim)).collect();
     let realms = there.iter().filter_map(|there| Some((there["name"].as_str()?, there["realm"].as_str()?))).collect();

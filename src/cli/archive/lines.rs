@@ -8,6 +8,7 @@ use super::super::apply::diff;
 use super::super::apply::file::read_table;
 use super::places::Places;
 use super::stages::{Network, is_half_done};
+use super::sum::{self, LinesSum};
 use super::{ENDS_SINCE, FORMAT, MEMBERS, VERSION};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::types::Mac;
@@ -16,41 +17,41 @@ use crate::wire;
 /// A reservation of the file, as the claim that makes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// Number of its line, from 1.
+    /// Its line number, from 1.
     pub line: usize,
     /// Network by name.
     pub network: String,
     /// Params of `ip.claim`.
     pub params: Map<String, Value>,
-    /// Granted automatically when it was exported.
+    /// It had been granted automatically when it was exported.
     pub automatic: bool,
-    /// In a network of kind `dynamic`: what the infrastructure picked is written down, and not claimed.
+    /// It lies in a network of kind `dynamic`: the address that the infrastructure picked is recorded, not claimed.
     pub is_recorded: bool,
-    /// It lies in a network that an import left half done: of what is there not all may be written down.
+    /// It lies in a network that an import left half done: an existing reservation may be recorded incompletely.
     pub is_begun: bool,
-    /// What is held.
+    /// The addresses that it holds.
     pub range: Range,
     slot: (String, String, String),
 }
 
 impl Claim {
-    /// The MAC that goes with it.
+    /// Its MAC.
     pub fn mac(&self) -> Option<Mac> {
         self.params.get("mac")?.as_str()?.parse().ok()
     }
 
-    /// Was it chosen by the network, so that it has to be again?
+    /// Was its address chosen by the network, so that it has to be granted automatically again?
     pub fn is_chosen(&self) -> bool {
         self.automatic && !self.is_recorded
     }
 
-    /// Its slot, as reserved ranges have it.
+    /// Its slot, in the form of reserved ranges.
     pub fn kept_for(&self) -> Value {
         let (scope, owner, slot) = &self.slot;
         json!({"scope": scope, "owner": owner, "slot": slot})
     }
 
-    /// What of it no bind can write down.
+    /// A message about a member that a bind cannot record, if it has one.
     fn unrecorded(&self) -> Option<String> {
         let never = ["prefix_length", "release_with_claimant", "transient"];
         let member = never.iter().find(|&&member| self.params.contains_key(member))?;
@@ -62,13 +63,13 @@ impl Claim {
         self.is_slot_of(held) && held["network"] == *self.network && held["address"] == self.range.first().to_string()
     }
 
-    /// Is it held in the slot of this line?
+    /// Is a reservation of the server held in the slot of this line?
     pub fn is_slot_of(&self, held: &Value) -> bool {
         let (scope, owner, slot) = &self.slot;
         held["scope"] == **scope && held["owner"] == **owner && held["slot"] == **slot
     }
 
-    /// What lists all that its owner holds in its network.
+    /// A filter for everything that its owner holds in its network.
     pub fn of_owner(&self) -> Map<String, Value> {
         let (scope, owner, _) = &self.slot;
         let filter = json!({"network": self.network, "scope": scope, "owner": owner, "obsolete": false});
@@ -76,24 +77,26 @@ impl Claim {
     }
 }
 
-/// What a file holds, and what is wrong with it: line and sentence.
+/// The content of a file, and its problems: line and message.
 #[derive(Debug, Default)]
 pub struct Content {
     /// Networks, in the order of the file.
     pub networks: Vec<Network>,
     /// Reservations, in the order of the file.
     pub claims: Vec<Claim>,
-    /// What is wrong, by line.
+    /// The problems, by line.
     pub problems: BTreeMap<usize, String>,
-    /// Those in the file, also those that cannot be read.
+    /// The lines in the file, including those that cannot be read.
     counted: LineCounts,
-    /// How many the last line says that there are.
+    /// The numbers of lines according to the last line.
     end: Option<LineCounts>,
-    /// Networks that the last line says are not in the file, as they were stopped.
+    /// The checksum of all lines before the last one, according to the last line.
+    sum: Option<String>,
+    /// Networks that are not in the file because they were stopped, according to the last line.
     pub left_out: Vec<String>,
 }
 
-/// How many lines there are of each kind.
+/// The number of lines of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct LineCounts {
     networks: u64,
@@ -101,51 +104,97 @@ struct LineCounts {
 }
 
 /// Reads a file.
-pub fn read(text: &str) -> Content {
-    // Some editors begin a file with a mark of its encoding.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+pub fn read(bytes: impl AsRef<[u8]>) -> Content {
+    let bytes = bytes.as_ref();
+    // Some editors begin a file with a byte order mark.
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut content = Content::default();
-    let mut lines =
-        text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim().is_empty());
-    let version = match version(lines.next().map_or("", |(_, first)| first)) {
-        Ok(version) => version,
+    let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let lines = lines.enumerate().map(|(at, line)| (at + 1, line));
+    let mut lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+    let first = lines.next().map_or(Ok(""), |(_, first)| text_of(first));
+    let (first, version) = match first.and_then(|first| Ok((first, version(first)?))) {
+        Ok(begun) => begun,
         Err(problem) => {
             content.problems.insert(1, problem);
             return content;
         }
     };
-    let mut last = 1;
+    let (mut last, mut sum) = (1, LinesSum::default());
+    sum.add(first);
     for (number, line) in lines {
         last = number;
-        if let Err(problem) = read_line(&mut content, number, line) {
+        let read = text_of(line).and_then(|line| {
+            read_line(&mut content, number, line)?;
+            if content.end.is_none() {
+                sum.add(line);
+            }
+            Ok(())
+        });
+        if let Err(problem) = read {
             content.problems.insert(number, problem);
         }
     }
-    let whole = match content.end {
-        None if version < ENDS_SINCE => Ok(()),
-        None => {
-            Err("the file was cut off: behind this line the one is missing that says how many there are".to_owned())
-        }
-        Some(end) if end != content.counted => Err(format!(
-            "{} of {} networks and {} of {} reservations are in the file: lines are missing, or there twice",
-            content.counted.networks, end.networks, content.counted.reservations, end.reservations
-        )),
-        Some(_) => Ok(()),
-    };
-    if let Err(problem) = whole {
-        content.problems.entry(last).or_insert(problem);
+    // A line that cannot be read would also be missing in the counts and the checksum.
+    if content.problems.is_empty()
+        && let Err(problem) = content.check_whole(version, &sum)
+    {
+        content.problems.insert(last, problem);
     }
     content.lay_out();
     content
 }
 
-/// Of a first line that this program knows.
+fn text_of(line: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(line).map_err(|error| {
+        format!(
+            "is not UTF-8 (its byte {}): the file was damaged, or written in another encoding; take it again from where it was \
+             exported to, or export again",
+            error.valid_up_to() + 1
+        )
+    })
+}
+
+impl Content {
+    /// Checks that all lines are there, as they were written.
+    fn check_whole(&self, version: u64, sum: &LinesSum) -> Result<(), String> {
+        self.check_counts(version)?;
+        match &self.sum {
+            Some(expected) if *expected != sum.text() => Err(format!(
+                "the lines before this one are not those that were exported: their checksum is {}, and was {expected}. Something in \
+                 them was changed: take the file again from where it was exported to, or export again; if somebody changed it on \
+                 purpose, remove `\"{}\":\"{expected}\"` from this line",
+                sum.text(),
+                sum::MEMBER
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_counts(&self, version: u64) -> Result<(), String> {
+        match self.end {
+            None if version < ENDS_SINCE => Ok(()),
+            None => {
+                Err("the file was cut off: the line after this one, which says how many there are, is missing"
+                    .to_owned())
+            }
+            Some(end) if end != self.counted => Err(format!(
+                "{} of {} networks and {} of {} reservations are in the file: lines are missing, or there twice",
+                self.counted.networks, end.networks, self.counted.reservations, end.reservations
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// The version in the first line, if this program can read it.
 fn version(line: &str) -> Result<u64, String> {
     let head = serde_json::from_str::<Value>(line).ok().filter(|head| head["format"] == FORMAT);
     match head.and_then(|head| head["version"].as_u64()) {
         Some(version @ 1..=VERSION) => Ok(version),
         Some(newer) if newer > VERSION => Err(format!(
-            "the file is of version {newer}, which a newer allod wrote, and this one reads versions up to {VERSION}: import it with \
+            "the file is of version {newer}, which a newer allod wrote, and this one reads versions up to {VERSION}: import it \
+             with \
              the newer one"
         )),
         _ => Err(format!("it must begin with {}", json!({"format": FORMAT, "version": VERSION}))),
@@ -156,7 +205,7 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
     let value: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
     let Value::Object(members) = value else { return Err("must be an object".to_owned()) };
     if content.end.is_some() {
-        return Err("stands behind the line that says how many there are".to_owned());
+        return Err("follows the line that says how many there are".to_owned());
     }
     let mut members = members.into_iter();
     match (members.next(), members.next()) {
@@ -173,6 +222,11 @@ fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), Strin
             let count =
                 |member: &str| end.get(member).and_then(Value::as_u64).ok_or(format!("`{member}` must be a number"));
             let left_out = end.get("left_out").and_then(Value::as_array).into_iter().flatten();
+            content.sum = match end.get(sum::MEMBER) {
+                None => None,
+                Some(Value::String(sum)) => Some(sum.clone()),
+                Some(other) => return Err(format!("`{}` must be a string, and is {other}", sum::MEMBER)),
+            };
             content.left_out = left_out.filter_map(Value::as_str).map(ToOwned::to_owned).collect();
             content.end = Some(LineCounts { networks: count("networks")?, reservations: count("reservations")? });
         }
@@ -189,17 +243,17 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
         None => false,
         Some(kind) if kind == "static" => false,
         Some(kind) if kind == "dynamic" => true,
-        // Taken for static it would be kept where it was to be given back, and nobody would know why.
+        // If it were taken for static, the address would be kept although it should be returned, and nobody would know why.
         Some(other) => return Err(format!("`kind` must be `dynamic` or `static`, and is {other}")),
     };
     if let Some(left) = held.shift_remove("expires_in_seconds") {
-        // A lease that was about to end still has to be made before it can.
+        // A lease that was about to end still has to be made before it can end.
         held.insert(
             "ttl_seconds".to_owned(),
             json!(left.as_u64().ok_or("`expires_in_seconds` must be a number")?.max(1)),
         );
     }
-    // What was held inside a reserved range stays held there, and what an import fills is all reserved.
+    // A reservation inside a reserved range stays there; and while an import fills a network, all of it is reserved.
     held.insert("force".to_owned(), json!(true));
     wire::parse("ip.claim", &Value::Object(held.clone()).to_string()).map_err(|error| error.message)?;
     let text = |member: &str, plain: &str| held.get(member).and_then(Value::as_str).unwrap_or(plain).to_owned();
@@ -207,20 +261,22 @@ fn claim_of(line: usize, mut held: Map<String, Value>) -> Result<Claim, String> 
         text("address", "").parse().map_err(|error: crate::core::address::Malformed| error.to_string())?;
     let range = match held.get("prefix_length").and_then(Value::as_u64).and_then(|length| u8::try_from(length).ok()) {
         None => Range::single(address),
-        Some(length) => Cidr::new(address, length).ok_or_else(|| format!("{address}/{length} is no prefix"))?.range(),
+        Some(length) => {
+            Cidr::new(address, length).ok_or_else(|| format!("{address}/{length} is not a prefix"))?.range()
+        }
     };
     let slot = (text("scope", "default"), text("owner", ""), text("slot", "0"));
     let network = text("network", "");
     Ok(Claim { line, network, range, slot, params: held, automatic, is_recorded: false, is_begun: false })
 }
 
-/// The names of those networks of a server of which something is so.
+/// The names of the server's networks for which `is_so` holds.
 fn names_where(there: &[Value], is_so: impl Fn(&Value) -> bool) -> BTreeSet<&str> {
     there.iter().filter(|there| is_so(there)).filter_map(|there| there["name"].as_str()).collect()
 }
 
 impl Content {
-    /// Lays out how the networks are filled.
+    /// Plans how the networks are filled.
     fn lay_out(&mut self) {
         let mut held: BTreeMap<&str, Vec<&Claim>> = BTreeMap::new();
         for claim in &self.claims {
@@ -233,8 +289,8 @@ impl Content {
         }
     }
 
-    /// Checks what can be checked without asking: names, overlaps, addresses in no subnet, and addresses, slots and MACs that
-    /// are there twice. `there` are the networks of the server.
+    /// Checks everything that needs no call: names, overlaps, addresses in no subnet, and duplicate addresses, slots and
+    /// MACs. `there` are the networks of the server.
     pub fn check(&mut self, there: &[Value]) {
         self.check_networks(there);
         self.find_recorded(there);
@@ -292,7 +348,7 @@ impl Content {
         }
     }
 
-    /// Marks what lies in networks of kind `dynamic`.
+    /// Marks the claims in networks of kind `dynamic`.
     fn find_recorded(&mut self, there: &[Value]) {
         let of_server = there.iter().map(|network| (network["name"].as_str(), network["kind"].as_str()));
         let of_file = self.networks.iter().map(|network| (Some(&*network.table.name), network.kind()));
@@ -305,8 +361,8 @@ impl Content {
         }
     }
 
-    /// In a network that is in service nothing is claimed that was reserved since: only what the file has reserved is known to have been
-    /// held there.
+    /// In a network in service, addresses that were reserved since the export are not claimed: only for a range that is
+    /// reserved in the file it is known that the reservation was held there.
     fn leave_reserved(&mut self, there: &[Value]) {
         let in_service = names_where(there, |there| !is_half_done(there));
         let of_file = self.networks.iter().filter(|network| in_service.contains(&*network.table.name));
@@ -324,18 +380,18 @@ impl Content {
         let mut taken: Vec<(String, Cidr, usize)> = Vec::new();
         for network in &self.networks {
             let name = &network.table.name;
-            let mut problem = (!names.insert(name)).then(|| format!("network `{name}` is there twice"));
+            let mut problem = (!names.insert(name)).then(|| format!("network `{name}` appears twice"));
             problem = problem.or_else(|| {
                 let half_done = is_half_done(&Value::Object(network.table.members.clone()));
                 half_done.then(|| {
                     format!(
-                        "network `{name}` was exported while an import had left it half done, and what it is to be is not in this \
-                         file; that import said again ends it, and then an export has it as it is to be"
+                        "network `{name}` was exported while an import had left it half done, so this file does not say how it \
+                         should be; repeat that import, then export again"
                     )
                 })
             });
             if let Some(existing) = there.iter().find(|existing| existing["name"] == **name) {
-                // Equal, or as an import that broke off left it.
+                // It must be equal, or as an import that broke off left it.
                 let expected = network.expected(existing);
                 let differs = match diff::steps(std::slice::from_ref(&expected), std::slice::from_ref(existing), false)
                 {
@@ -438,7 +494,7 @@ mod tests {
             r#"{"reservation":{"network":"lan","address":"10.0.0.9","owner":"b"}}"#,
             r#"{"end":{"networks":1,"reservations":2}}"#,
         ];
-        let problems = |lines: &[&str]| read(&lines.join("\n")).problems.into_iter().collect::<Vec<_>>();
+        let problems = |lines: &[&str]| read(lines.join("\n")).problems.into_iter().collect::<Vec<_>>();
         assert_eq!(problems(&lines), []);
         for cut in 2..lines.len() {
             let found = problems(&lines[..cut]);
@@ -451,9 +507,43 @@ mod tests {
             assert!(matches!(&found[..], [(4, why)] if why.contains("lines are missing")), "{without}: {found:?}");
         }
         let behind = [&lines[..], &lines[3..4]].concat();
-        assert!(matches!(&problems(&behind)[..], [(6, why)] if why.contains("behind the line")));
-        // What was exported before has no such line.
+        assert!(matches!(&problems(&behind)[..], [(6, why)] if why.contains("follows the line")));
+        // Exports of version 1 have no such line.
         assert_eq!(problems(&[&[HEAD], &lines[1..4]].concat()), []);
+    }
+
+    fn exported(lines: &[&str]) -> String {
+        let mut sum = LinesSum::default();
+        lines.iter().for_each(|line| sum.add(line));
+        let end = json!({"end": {"networks": 1, "reservations": lines.len() - 2, "crc32": sum.text()}}).to_string();
+        [lines, &[&*end]].concat().join("\n") + "\n"
+    }
+
+    #[test]
+    fn an_address_that_was_changed_in_a_file_is_told_and_how_a_change_on_purpose_is_let_in() {
+        let held = r#"{"reservation":{"network":"lan","address":"10.0.0.8","owner":"a"}}"#;
+        let text = exported(&[r#"{"format":"allod-export","version":2}"#, LAN, held]);
+        assert_eq!(read(&text).problems, BTreeMap::new());
+        // What editors do to any file.
+        assert_eq!(read(format!("\u{feff}{}", text.replace('\n', "\r\n"))).problems, BTreeMap::new());
+        let changed = text.replace("10.0.0.8", "10.0.0.9");
+        let found = read(&changed).problems;
+        let said = &found[&4];
+        assert!(found.len() == 1 && said.contains("are not those that were exported"), "{found:?}");
+        let (_, remove) = said.split_once("remove `").unwrap();
+        let (member, _) = remove.split_once('`').unwrap();
+        let on_purpose = changed.replace(&format!(",{member}"), "");
+        assert!(on_purpose != changed && read(&on_purpose).problems.is_empty(), "{on_purpose}");
+    }
+
+    #[test]
+    fn a_line_that_is_not_utf_8_is_named_by_its_number() {
+        let held = r#"{"reservation":{"network":"lan","address":"10.0.0.8","owner":"a"}}"#;
+        let mut bytes = exported(&[r#"{"format":"allod-export","version":2}"#, LAN, held]).into_bytes();
+        let at = bytes.windows(4).position(|four| four == b"\"a\"}").unwrap() + 1;
+        bytes[at] = 0xff;
+        let found = read(&bytes).problems;
+        assert!(found.len() == 1 && found[&3].starts_with("is not UTF-8 (its byte "), "{found:?}");
     }
 
     #[test]
@@ -465,7 +555,7 @@ mod tests {
     #[test]
     fn a_file_of_a_later_version_is_said_to_be_of_a_newer_program_and_not_to_be_wrong() {
         let end = r#"{"end":{"networks":0,"reservations":0}}"#;
-        let found = read(&format!("{{\"format\":\"allod-export\",\"version\":{}}}\n{end}", VERSION + 1)).problems;
+        let found = read(format!("{{\"format\":\"allod-export\",\"version\":{}}}\n{end}", VERSION + 1)).problems;
         assert!(found.len() == 1 && found[&1].contains("a newer allod wrote"), "{found:?}");
     }
 
@@ -478,13 +568,13 @@ mod tests {
     #[test]
     fn a_network_that_was_exported_half_done_is_not_taken_for_what_it_was_to_be() {
         let open =
-            read(&[HEAD, LAN, r#"{"reservation":{"network":"lan","address":"10.0.0.5","owner":"a"}}"#].join("\n"));
+            read([HEAD, LAN, r#"{"reservation":{"network":"lan","address":"10.0.0.5","owner":"a"}}"#].join("\n"));
         let half_done = json!({"network": open.networks[0].open.members}).to_string();
         let found = problems(&[&half_done]);
         assert!(matches!(&found[..], [(2, why)] if why.contains("half done")), "{found:?}");
     }
 
-    /// Somebody reads an old file once more, and a printer stands there by now.
+    /// An old file is imported once more, and meanwhile an address is reserved for a printer.
     #[test]
     fn only_what_the_file_has_reserved_is_claimed_by_force_in_a_network_in_service() {
         let of_file = json!({"network": {"name": "lan", "subnets":

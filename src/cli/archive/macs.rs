@@ -1,4 +1,4 @@
-//! MACs that the server has already: one is held once in a realm.
+//! Finds MACs that the server already has: a MAC is held once in a realm.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::core::address::Address;
 use crate::core::types::Mac;
 use crate::limits::LIST_PAGE_RECORDS_MAX;
 
-/// Which of these lines name a MAC that somebody else of its realm has on the server: line and sentence. `realms` are those of their
-/// networks, by name, and `there` are the networks of the server.
+/// The lines with a MAC that another reservation of its realm has on the server: line and message. `realms` has the realms
+/// of the networks by name, and `there` the networks of the server.
 pub(super) async fn held_macs(
     session: &mut Session,
     realms: &BTreeMap<&str, &str>,

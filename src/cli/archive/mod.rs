@@ -4,25 +4,27 @@
 //! {"format":"allod-export","version":2}
 //! {"network":{"name":"lan","subnets":[…]}}              members of network.create
 //! {"reservation":{"network":"lan","address":"10.0.0.5","owner":"web/0",…}}
-//! {"end":{"networks":1,"reservations":1}}
+//! {"end":{"networks":1,"reservations":1,"crc32":"5d0c0a97"}}
 //! ```
 //!
-//! The last line tells a file that was cut off: what is missing in it would be granted to others. Version 1 has none, and is
-//! read as before. Where networks were left out, as they were stopped, it names them: `"left_out":["lan"]`.
+//! The last line reveals a file that was cut off: addresses missing in it would be granted to others. Version 1 has no such
+//! line, and can still be read. Its checksum (`sum`) reveals a changed byte, which may have made one address another; earlier
+//! releases wrote no checksum, and a user who changes a file on purpose removes it. If networks were left out because they
+//! were stopped, the last line names them: `"left_out":["lan"]`.
 //!
-//! What carries over: realms, networks with subnets, pools and reserved ranges; of each current reservation network,
-//! address, block, scope, owner, slot, uid, kind, claimant, labels, note, host name, MAC, and the rest of its lease. What
-//! does not: ids, generations, times, versions, history, cooling and declined addresses, since when an address is free (`oldest`
-//! asks), pools that are no more, obsolete reservations, uncommitted plans, and networks that are deleted and remembered, with
-//! what is held in them.
+//! These carry over: realms, networks with subnets, pools and reserved ranges; and of each current reservation network,
+//! address, block, scope, owner, slot, uid, kind, claimant, labels, note, host name, MAC, and the rest of its lease. These
+//! do not: ids, generations, times, versions, history, cooling and declined addresses, how long an address has been free
+//! (which `oldest` uses), former pools, obsolete reservations, uncommitted plans, and networks that are deleted and
+//! remembered, with the reservations in them.
 //!
-//! A reservation that is not there yet is claimed, which makes its `kind` `static`; what had been granted automatically is
-//! then let go and granted again (`stages`). Only in a network that is in service it may stay a claim: that is not
-//! changed for an import, and gives the address back by itself only where its cooldown is long enough and its pools allow it.
-//! What was reserved there since is not claimed.
+//! A reservation that does not exist yet is claimed, which makes its `kind` `static`. If it had been granted automatically,
+//! it is then released and granted again (`stages`). Only in a network in service it may stay a claim: an import does not
+//! change such a network, which gives the same address back only if its cooldown is long enough and its pools allow that.
+//! Addresses that were reserved there since the export are not claimed.
 //!
-//! An export is no snapshot of one instant: what is granted while it runs may be missing, what was there throughout is
-//! in it once. An import that broke off is repeated as it is.
+//! An export is not a snapshot of one moment: a reservation that is made while it runs may be missing; one that exists
+//! throughout is in it once. An import that broke off is simply repeated.
 
 mod claiming;
 #[cfg(test)]
@@ -36,6 +38,7 @@ mod recording;
 mod rehearsal;
 mod stages;
 mod stopped;
+mod sum;
 
 use std::collections::HashSet;
 use std::io::{BufWriter, Write};
@@ -53,14 +56,15 @@ use super::quote::shell;
 use super::session::{Done, Session};
 use crate::core::plural::counted;
 use stopped::There;
+use sum::LinesSum;
 
 pub use import::import;
 
 /// First line of an export.
 pub(super) const FORMAT: &str = "allod-export";
-/// Version of the form. Later ones keep reading it.
+/// Version of the format. Later versions must keep reading it.
 pub(super) const VERSION: u64 = 2;
-/// From this version on the last line says how many there are.
+/// Since this version the last line says how many lines there are.
 pub(super) const ENDS_SINCE: u64 = 2;
 
 /// Members of a reservation that are exported, in this order.
@@ -105,7 +109,7 @@ pub struct Import {
 pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     let there = There::of(session, args.realm.as_deref(), &json!({})).await?;
     let networks = &there.networks;
-    // A whole file of nothing would pass for a copy of the realm that was meant.
+    // An empty file would pass for a copy of the realm that was meant.
     if let Some(realm) = args.realm.as_deref().filter(|_| networks.is_empty() && there.left_out.is_empty()) {
         let remembered = session.call("network.list", json!({"realm": realm, "deleted": true, "limit": 1})).await?;
         let any = remembered["networks"].as_array().is_some_and(|networks| !networks.is_empty());
@@ -121,7 +125,8 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     let half_done: Vec<&str> = half_done.filter_map(|network| network["name"].as_str()).collect();
     if let Some(first) = half_done.first() {
         let reason = format!(
-            "an import left {} half done (`{}`): what is meant is not known, and a file of what is there would be taken for it",
+            "an import left {} half done (`{}`): what it should become is not known, and an export of its present state would \
+             be mistaken for it",
             counted(half_done.len(), "network"),
             half_done.join("`, `")
         );
@@ -132,45 +137,46 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
         );
         return Err(Failure::new("export the register", reason, hint).into());
     }
-    let mut stdout = BufWriter::new(std::io::stdout().lock());
-    writeln!(stdout, "{}", json!({"format": FORMAT, "version": VERSION}))?;
+    let mut lines = ExportedLines { to: BufWriter::new(std::io::stdout().lock()), sum: LinesSum::default() };
+    lines.write(&json!({"format": FORMAT, "version": VERSION}))?;
     for network in networks {
-        writeln!(stdout, "{}", json!({"network": file::table_of(network, false)}))?;
+        lines.write(&json!({"network": file::table_of(network, false)}))?;
     }
     let lists = there.lists(&filter(args, false));
     let progress = Progress::towards("exporting", count(session, &lists).await?);
     let (mut written, mut left_out) = (0, 0);
     for list in lists {
-        write_held(session, list, networks, &mut stdout, &progress, (&mut written, &mut left_out)).await?;
+        write_held(session, list, networks, &mut lines, &progress, (&mut written, &mut left_out)).await?;
     }
     let obsolete = count(session, &there.lists(&filter(args, true))).await?;
     let mut end = json!({"networks": networks.len(), "reservations": written});
     if !there.left_out.is_empty() {
         end["left_out"] = json!(there.names_left_out());
     }
-    writeln!(stdout, "{}", json!({"end": end}))?;
-    stdout.flush()?;
+    end[sum::MEMBER] = json!(lines.sum.text());
+    lines.write(&json!({"end": end}))?;
+    lines.to.flush()?;
     drop(progress);
     session.say(&format!("{}, {}", counted(networks.len(), "network"), counted(written, "reservation")));
     if left_out > 0 {
         session.say(&format!(
-            "left out: {} of networks that are deleted and remembered, or that were made meanwhile; `allod network restore` \
-             what `allod network list --deleted` shows, and export again, to have them in it",
+            "left out: {} of networks that are deleted and remembered, or were created meanwhile; to include them, use `allod \
+             network restore` on what `allod network list --deleted` shows, and export again",
             counted(left_out, "reservation")
         ));
     }
     let (declined, cooling) = out_of_circulation(session, args.realm.as_deref()).await?;
     if declined + cooling > 0 {
         session.say(&format!(
-            "left out: {} at which somebody else answers and {} let go a moment ago, in their cooldown; who imports the file may \
-             be given them. `allod network usage` shows where they are",
+            "left out: {} declined and {} in their cooldown; whoever imports the file may be given them. `allod network usage` \
+             shows where they are",
             counted(declined, "address"),
             counted(cooling, "address")
         ));
     }
     if obsolete > 0 {
         session.say(&format!(
-            "left out: {} that plans of deployments made obsolete and that {} held until their commit; who imports the file \
+            "left out: {} that plans of deployments made obsolete and that {} held until their commit; whoever imports the file \
              may be given these addresses. `allod deployment list` shows which plans wait: commit or revert them, and \
              export again",
             counted(obsolete, "reservation"),
@@ -182,12 +188,26 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     Ok(Exit::Success)
 }
 
-/// Writes what this list has, and counts what was written and what was not.
+/// The output of an export, and the checksum of its lines so far.
+struct ExportedLines<W> {
+    to: W,
+    sum: LinesSum,
+}
+
+impl<W: Write> ExportedLines<W> {
+    fn write(&mut self, line: &Value) -> std::io::Result<()> {
+        let line = line.to_string();
+        self.sum.add(&line);
+        writeln!(self.to, "{line}")
+    }
+}
+
+/// Writes the reservations of this list, and counts those that were written and those that were left out.
 async fn write_held(
     session: &mut Session,
     mut list: Value,
     networks: &[Value],
-    to: &mut impl Write,
+    to: &mut ExportedLines<impl Write>,
     progress: &Progress,
     (written, left_out): (&mut u64, &mut u64),
 ) -> Done<()> {
@@ -196,9 +216,10 @@ async fn write_held(
     loop {
         let page = page(session, &list).await?;
         for held in page["reservations"].as_array().into_iter().flatten() {
-            // Of one that is remembered, or new since: an import would not know it.
+            // A reservation of a remembered network, or of one created since, is left out: an import would not know its
+            // network.
             if held.get("network_id").is_some_and(|id| listed.contains(id)) {
-                writeln!(to, "{}", json!({"reservation": exported(held)}))?;
+                to.write(&json!({"reservation": exported(held)}))?;
                 *written += 1;
             } else {
                 *left_out += 1;
@@ -212,13 +233,13 @@ async fn write_held(
     }
 }
 
-/// A page of what is exported. What is written already cannot be begun again.
+/// A page of reservations. Lines that were written cannot be taken back, so a lost cursor is a failure.
 async fn page(session: &mut Session, params: &Value) -> Done<Value> {
     let members = params.as_object().cloned().unwrap_or_default();
     session.try_call("ip.list", members).await.map_err(|error| {
         let failure = if pages::is_forgotten(&error) {
-            let reason = "networks or subnets changed so much meanwhile that the list of what is held cannot be gone on with: what \
-                          was written is incomplete";
+            let reason = "networks or subnets changed too much meanwhile to continue the list of reservations: what was written \
+             is incomplete";
             Failure::new("export the register", reason, "export again, to a new file: this one lacks its last line, and no import takes it")
         } else {
             Failure::of_method("ip.list", params, &error)
@@ -227,7 +248,7 @@ async fn page(session: &mut Session, params: &Value) -> Done<Value> {
     })
 }
 
-/// How many addresses are declined and how many cool: nobody holds them, and no export has them.
+/// How many addresses are declined and how many cool: nobody holds these, and no export contains them.
 async fn out_of_circulation(session: &mut Session, realm: Option<&str>) -> Done<(u64, u64)> {
     let there = There::of(session, realm, &json!({"usage": true})).await?;
     let count = |state: &str| {
@@ -237,7 +258,7 @@ async fn out_of_circulation(session: &mut Session, realm: Option<&str>) -> Done<
     Ok((count("declined"), count("cooling")))
 }
 
-/// What is held there, obsolete or current.
+/// The filter for the export, for obsolete or for current reservations.
 fn filter(args: &Export, obsolete: bool) -> Value {
     let mut filter = json!({"obsolete": obsolete});
     if let Some(realm) = &args.realm {
@@ -246,7 +267,7 @@ fn filter(args: &Export, obsolete: bool) -> Value {
     filter
 }
 
-/// How much these lists have.
+/// The number of reservations in these lists.
 async fn count(session: &mut Session, lists: &[Value]) -> Done<u64> {
     let mut count = 0;
     for list in lists {
@@ -257,7 +278,7 @@ async fn count(session: &mut Session, lists: &[Value]) -> Done<u64> {
     Ok(count)
 }
 
-/// What of a reservation is exported.
+/// The exported members of a reservation.
 fn exported(held: &Value) -> Value {
     let single = if held["address"].as_str().is_some_and(|address| address.contains(':')) { 128 } else { 32 };
     let members = MEMBERS.iter().filter_map(|&member| {

@@ -1,8 +1,8 @@
-//! Pools and reserved ranges of a network, to find out of which pool an automatic grant comes to the address that the file
-//! names. Pure.
+//! Pools and reserved ranges of a network, to find the pool from which an automatic grant gets the address of the file.
+//! Pure.
 //!
-//! An allocation cannot say which address it wants, but a slot is given what it let go as long as that cools, if it lies in a
-//! dynamic pool and in no reserved range, or in one that is kept for the slot.
+//! An allocation cannot name an address. But a slot is given the address that it released as long as that cools, if the
+//! address lies in a dynamic pool and either in no reserved range or in one that is kept for the slot.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::lines::Claim;
 use super::stages::{Network, cidr_of, range_of};
 use crate::core::address::{Address, Range};
 
-/// In a network that is in service a slot lets an address go, and asks for it again, well within this.
+/// In a network in service, a slot releases an address and asks for it again well within this time.
 const COOLDOWN_SECONDS_MIN: u64 = 60;
 
-/// Pools that are drawn from, and reserved ranges.
+/// The pools that automatic grants draw from, and the reserved ranges.
 #[derive(Debug, Default)]
 pub struct Places {
     pools: BTreeMap<Address, (Range, String)>,
@@ -23,21 +23,22 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of a network of the file, whatever of it shall drain.
+    /// Those of a network of the file, including the parts that will drain later.
     pub fn of_file(network: &Network) -> Self {
         Self::of(network.table.members.get("subnets"), true)
     }
 
-    /// Those of a network of the server that is in service. It keeps what a slot let go for its own cooldown; where that is
-    /// short, or yields to whoever waits, nothing is granted again. Nor is it where another may use up meanwhile what an owner or
-    /// scope may hold: then the slot would be given nothing any more.
+    /// Those of a network of the server that is in service. The network keeps a released address for its slot during its own
+    /// cooldown. Nothing is granted again if that is short, or yields to waiting requests; nor if there are limits for an
+    /// owner or scope, because another allocation could use them up meanwhile, and the slot would be given nothing.
     pub fn of_server(there: &Value) -> Self {
         let is_long = there["cooldown_seconds"].as_u64().is_some_and(|seconds| seconds >= COOLDOWN_SECONDS_MIN);
         let is_kept = is_long && there["cooldown_yields"] != true && there.get("limits").is_none();
         if is_kept { Self::of(there.get("subnets"), false) } else { Self::default() }
     }
 
-    /// Pools of a network of the server while an import leads slots to what they hold: those are reserved, each for its slot.
+    /// Pools of a network of the server while an import leads slots to their addresses: all of these are reserved, each for
+    /// its slot.
     pub fn drawn_while_led(there: &Value) -> Self {
         Self { reserved: BTreeMap::new(), ..Self::of(there.get("subnets"), false) }
     }
@@ -63,13 +64,13 @@ impl Places {
         places
     }
 
-    /// Does a reserved range lie there?
+    /// Does the range overlap a reserved range?
     pub fn is_reserved(&self, range: Range) -> bool {
         let mut before = self.reserved.range(..=range.last());
         before.next_back().is_some_and(|(_, reserved)| reserved.overlaps(range))
     }
 
-    /// The pool out of which the slot of a claim is given again what it let go; none where no pool gives that.
+    /// The pool that gives the slot of a claim the released address again; none if no pool does.
     pub fn pool_of(&self, claim: &Claim) -> Option<&str> {
         if self.is_reserved(claim.range) {
             return None;
@@ -87,7 +88,8 @@ mod tests {
     const FILE: &str = r#"{"format":"allod-export","version":1}
 {"reservation":{"network":"lan","address":"10.0.0.5","owner":"a","kind":"dynamic"}}"#;
 
-    /// What it lets go would come to whoever waits, or to another of its owner, before it asks for it again.
+    /// The released address would go to a waiting request, or the limit to another allocation of its owner, before the slot
+    /// asks again.
     #[test]
     fn where_a_cooldown_yields_or_limits_are_set_nothing_is_let_go_to_be_granted_again() {
         let claim = &read(FILE).claims[0];

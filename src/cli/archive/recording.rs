@@ -1,7 +1,8 @@
-//! What lies in networks of kind `dynamic`: nothing is claimed there, a bind writes down what the infrastructure picked.
+//! Records reservations in networks of kind `dynamic`: nothing is claimed there; a bind records the address that the
+//! infrastructure picked.
 //!
-//! That takes several calls. Until the last ones the address is bound to [`UNFINISHED`]: so what an import left half written
-//! down is known to the next one, which ends it, in whatever network it lies.
+//! This takes several calls. Until the last ones the address is bound to [`UNFINISHED`]. So a later import recognises a
+//! reservation that was recorded incompletely, and completes it, in whatever network it lies.
 
 use serde_json::{Map, Value, json};
 
@@ -10,17 +11,17 @@ use super::lines::Claim;
 use crate::client::{Client, ClientError, RpcError};
 use crate::wire::ErrorKind;
 
-/// Who uses an address of which not all is written down yet.
+/// The claimant of an address that is not completely recorded yet.
 const UNFINISHED: &str = "allod import, unfinished";
 
-/// Writes down what a line says, or finds out whether that would be refused.
+/// Records the reservation of a line, or finds out whether that would be refused.
 pub(super) async fn record(client: &Client, claim: &Claim, what_for: Claiming) -> Result<Held, ClientError> {
     let of_claim = |members: &[&str]| {
         let members = members.iter().filter_map(|&member| Some((member.to_owned(), claim.params.get(member)?.clone())));
         members.collect::<Map<_, _>>()
     };
     let there = held_in_slot(client, claim).await?;
-    // A bind would move the slot here, and let go of what it holds.
+    // A bind would move the slot to this address, and release the one that it holds.
     if let Some(other) = there.as_ref().filter(|there| !claim.is_held_as(there)) {
         return Err(ClientError::Rpc(holds_another(claim, other)));
     }
@@ -50,7 +51,7 @@ pub(super) async fn record(client: &Client, claim: &Claim, what_for: Claiming) -
     };
     let held = Held { generation, is_new: true, is_static: false };
     let set = of_claim(&["labels", "note", "hostname", "mac", "owner_uid"]);
-    // Of what is not there yet no server can be asked more.
+    // Of a reservation that does not exist yet, a dry run can ask no more.
     if !set.is_empty() && (there.is_some() || !is_checked) {
         client.call("ip.update", of_it(generation, "set", &Value::Object(set))).await?;
     }
@@ -85,7 +86,7 @@ async fn held_in_slot(client: &Client, claim: &Claim) -> Result<Option<Value>, C
     }
 }
 
-/// What a server says of a claim whose slot holds another address.
+/// The refusal of a claim whose slot holds another address.
 fn holds_another(claim: &Claim, other: &Value) -> RpcError {
     let (kind, address) = (ErrorKind::AlreadyExists, other["address"].as_str().unwrap_or_default());
     let message = format!(

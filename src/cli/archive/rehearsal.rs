@@ -1,8 +1,9 @@
-//! An import tried out before it is made: on a server of its own, in this process, in memory, of which nothing is left.
+//! Tries an import out before it is made: on a temporary server in this process, with its register in memory.
 //!
-//! What a network refuses (its gateway, its edges, what lies in its reserved ranges, a limit) the server knows, and it cannot be
-//! asked about a network that it does not have. So its very code is asked here. What it has already is not here: claims in
-//! its networks are asked of itself, and so are new networks that might be in the way of those.
+//! Only the server knows what a network would refuse (its gateway, its edges, addresses in its reserved ranges, a limit),
+//! and it cannot be asked about a network that it does not have. So the server's own code is asked here. The temporary
+//! server does not have the networks of the real one: claims in those are checked by the real server, and so are new
+//! networks that might overlap them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,9 +20,9 @@ use super::stages::Network;
 use crate::client::ClientError;
 use crate::serve::from_cli;
 
-/// What would be refused of the networks that are not `known` to the server, and of what is held in them: line and sentence.
-/// `there` are those that it has. Lines that are bad already are left out, and so is what is claimed in a network that is not
-/// made: that is not what is wrong.
+/// Finds what would be refused of the networks that are not `known` to the server, and of the reservations in them: line and
+/// message. `there` are the networks of the server. Lines that are already bad are left out, and so are claims in a network
+/// that is refused, because they are not the problem.
 pub async fn rehearse(
     session: &mut Session,
     content: &Content,
@@ -68,7 +69,7 @@ pub async fn rehearse(
     Ok(refused)
 }
 
-/// Notes what a server says no to.
+/// Notes a refusal of the server.
 fn refuse(
     refused: &mut BTreeMap<usize, String>,
     line: usize,

@@ -1,17 +1,17 @@
-//! What a network is while an import fills it, and when it is what the file says. Pure.
+//! The stages of a network while an import fills it, until it is as in the file. Pure.
 //!
-//! | stage | the network | what others are given in it |
+//! | stage | the network | what others are granted in it |
 //! | --- | --- | --- |
-//! | filled | as created: all of it reserved, and nothing that would refuse a claim (`static_only`, `limits`, `protected`, `draining`) | nothing, unless they force it |
-//! | led | the same, but each address that was chosen is kept for its slot, some of them at a time; where no pool of the file gives it, a pool spans its subnet | nothing, unless they force it; for the moment in which a block is let go, its addresses to whoever names one |
-//! | drawn from | pools and reserved ranges are those of the file | what nobody holds in the file either |
-//! | closed | all that the file says | what it says |
+//! | filled | as created: all of it reserved, without settings that would refuse a claim (`static_only`, `limits`, `protected`, `draining`) | nothing, unless they force it |
+//! | led | the same, but each address that was chosen is reserved for its slot, some of them at a time; if no pool of the file grants it, a pool spans its subnet | nothing, unless they force it; while a block is released for a moment, its addresses go to requests that name one |
+//! | drawn from | pools and reserved ranges are those of the file | addresses that nobody holds in the file either |
+//! | closed | as in the file | as in the file |
 //!
-//! Each is one commit, the second one as often as it takes. All reservations of the file are claimed in the first stage, so
-//! that none of their addresses is free later: those that had been granted automatically are let go and asked for again in the
-//! second. Nothing can be reserved for a slot as a block: for those there is the cooldown, which is longer than any import
-//! takes, and keeps for the slot what it let go, but from those who name an address. That cooldown also tells a network that an
-//! import left half done from any other.
+//! Each stage is one commit, the second one as many as it takes. All reservations of the file are claimed in the first
+//! stage, so that none of their addresses is free later. Those that had been granted automatically are released and granted
+//! again in the second. A block cannot be reserved for a slot; it is protected by the cooldown, which is longer than any
+//! import takes. The cooldown keeps for the slot what it released, except from requests that name an address. That cooldown
+//! also distinguishes a network that an import left half done from any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,13 @@ use super::places::Places;
 use crate::core::address::{Address, Cidr, Range};
 use crate::limits::LINE_BYTES_MAX;
 
-/// The cooldown of a network while it is filled. A hundred years and some, which nobody sets.
+/// The cooldown of a network while it is filled: more than a hundred years, which nobody sets otherwise.
 const COOLDOWN_SECONDS: u64 = 3_155_760_123;
 
-/// So many bytes name slots that are led at a time, each with what lies between its address and the next: all in one call.
+/// The most bytes of the slots that are led at a time, each with the range between its address and the next: they are sent
+/// in one call.
 const LED_BYTES_MAX: usize = LINE_BYTES_MAX / 2;
-/// Of them for one slot, besides its names.
+/// The bytes of one slot, besides its names.
 const LED_RANGE_BYTES: usize = 200;
 
 /// Members that would refuse a claim.
@@ -38,28 +39,28 @@ const HELD_BACK: [&str; 3] = ["static_only", "limits", "protected"];
 /// A network of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Network {
-    /// Number of its line, from 1.
+    /// Its line number, from 1.
     pub line: usize,
-    /// What it shall be in the end.
+    /// Its final configuration.
     pub table: Table,
-    /// What it is made as.
+    /// The configuration with which it is created.
     pub open: Table,
-    /// What its subnets have in the second stage, by cidr.
+    /// The members of its subnets in the third stage, by cidr.
     drawn: BTreeMap<String, Map<String, Value>>,
 }
 
 impl Network {
-    /// A network of which nothing in the file is held.
+    /// A network in which the file has no reservations.
     pub fn new(line: usize, table: Table) -> Self {
         Self { line, open: table.clone(), table, drawn: BTreeMap::new() }
     }
 
-    /// Whose networks it must not overlap.
+    /// Its realm, in which no other network may overlap it.
     pub fn realm(&self) -> &str {
         self.table.members.get("realm").and_then(Value::as_str).unwrap_or("default")
     }
 
-    /// Its kind, if it says one.
+    /// Its kind, if the file names one.
     pub fn kind(&self) -> Option<&str> {
         self.table.members.get("kind").and_then(Value::as_str)
     }
@@ -69,7 +70,7 @@ impl Network {
         self.open != self.table
     }
 
-    /// Lays the stages out in which it is filled with these.
+    /// Plans the stages in which it is filled with these claims.
     pub fn fill_with(&mut self, claims: &[&Claim]) {
         let places = Places::of_file(self);
         let is_led = |claim: &&&Claim| claim.automatic && places.pool_of(claim).is_none();
@@ -82,7 +83,7 @@ impl Network {
             let Some(cidr) = cidr_of(subnet) else { continue };
             let mut drawn = Map::new();
             let mut reserved = subnet.get("reserved").cloned().unwrap_or_else(|| json!([]));
-            // Whoever has an address kept for it is given that first, and not what it held.
+            // A slot with an address reserved for it would be granted that one first, and not the one that it held.
             let ranges = reserved.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
             ranges.for_each(|range| drop(range.shift_remove("for")));
             drawn.insert("reserved".to_owned(), reserved);
@@ -97,8 +98,8 @@ impl Network {
         }
     }
 
-    /// What a network of the server must be equal to: where an import left it half done, all but what that changes yet. One that is
-    /// in service is nobody's to change but its operators'.
+    /// What the network on the server must be equal to. If an import left it half done, that excludes everything that later
+    /// stages change. A network in service may only be changed by its operators.
     pub fn expected(&self, there: &Value) -> Table {
         if !is_half_done(there) {
             return self.table.clone();
@@ -117,7 +118,8 @@ impl Network {
         expected
     }
 
-    /// What lets these slots be granted what they hold, and nobody anything else; nothing where the network is not filled.
+    /// The step that lets these slots be granted the addresses that they hold, and no one anything else; nothing if the
+    /// network is not being filled.
     pub fn leading(&self, there: &Value, to: &[&Claim]) -> Option<Step> {
         self.with_subnets(there, |cidr, drawn| {
             let mut led = Map::new();
@@ -134,7 +136,7 @@ impl Network {
         })
     }
 
-    /// What gives the network the pools and reserved ranges of the file; nothing where it is not filled.
+    /// The step that gives the network the pools and reserved ranges of the file; nothing if it is not being filled.
     pub fn drawing(&self, there: &Value) -> Option<Step> {
         self.with_subnets(there, |_, drawn| drawn.clone())
     }
@@ -150,7 +152,7 @@ impl Network {
             let cidr = subnet.as_object().and_then(cidr_of);
             let drawn = cidr.and_then(|cidr| Some((cidr, self.drawn.get(&cidr.to_string())?)));
             let mut entry = drawn.map(|(cidr, drawn)| members(cidr, drawn)).unwrap_or_default();
-            // What is not listed would go.
+            // A subnet that is not listed would be removed.
             entry.insert("id".to_owned(), subnet["id"].clone());
             Value::Object(entry)
         };
@@ -159,7 +161,7 @@ impl Network {
         Some(Step::new(&self.table.name, "network.update", params, Vec::new()))
     }
 
-    /// What makes a network of the server what the file says.
+    /// The steps that make a network of the server as it is in the file.
     ///
     /// # Errors
     /// What cannot be changed.
@@ -172,7 +174,7 @@ impl Network {
     }
 }
 
-/// How many of these slots, of which there is one at least, are led at a time.
+/// How many of these slots are led at a time, at least one.
 pub(super) fn led_at_a_time<'a>(claims: impl Iterator<Item = &'a Claim>) -> usize {
     let mut bytes = 0;
     let fits = |claim: &&Claim| {
@@ -187,7 +189,7 @@ pub fn is_half_done(there: &Value) -> bool {
     there["cooldown_seconds"] == COOLDOWN_SECONDS
 }
 
-/// The network without what would refuse a claim.
+/// The network without settings that would refuse a claim.
 fn without_held_back(table: &Table) -> Table {
     let mut open = table.clone();
     for member in HELD_BACK {
@@ -201,11 +203,12 @@ fn without_held_back(table: &Table) -> Table {
     open
 }
 
-/// Is a block held that lies in no pool as a whole, as its pool was changed since? Blocks are claimed in a pool.
+/// Is there a block that does not lie completely in one pool, because the pools were changed since? Blocks can only be
+/// claimed in a pool.
 fn lies_across_pools(subnet: &Map<String, Value>, cidr: Cidr, blocks: &BTreeSet<Range>) -> bool {
     let from = Range::single(cidr.base());
     let mut here = blocks.range(from..).take_while(|block| cidr.range().covers(**block)).peekable();
-    // A subnet that says no pools has one that spans it.
+    // A subnet without `pools` has one that spans it.
     let Some(pools) = subnet.get("pools").and_then(Value::as_array).filter(|_| here.peek().is_some()) else {
         return false;
     };
@@ -216,7 +219,7 @@ fn lies_across_pools(subnet: &Map<String, Value>, cidr: Cidr, blocks: &BTreeSet<
     !here.all(lies_in_one)
 }
 
-/// Ranges in order, less one that begins behind all that were taken out before.
+/// Removes a range from ranges in order; it must begin after all that were removed before.
 fn without(mut ranges: Vec<Range>, range: Range) -> Vec<Range> {
     if let Some(last) = ranges.pop_if(|last| last.covers(range)) {
         ranges.extend(last.without(range));
@@ -224,7 +227,7 @@ fn without(mut ranges: Vec<Range>, range: Range) -> Vec<Range> {
     ranges
 }
 
-/// The range that is all of a subnet.
+/// The range of a whole subnet.
 fn whole(cidr: Cidr) -> Value {
     json!({"range": cidr.range().to_string()})
 }
@@ -234,12 +237,12 @@ fn subnets_of(table: &mut Table) -> impl Iterator<Item = &mut Map<String, Value>
     subnets.filter_map(Value::as_object_mut)
 }
 
-/// Where a subnet lies.
+/// The cidr of a subnet.
 pub(super) fn cidr_of(subnet: &Map<String, Value>) -> Option<Cidr> {
     subnet.get("cidr")?.as_str()?.parse().ok()
 }
 
-/// What a pool or reserved range covers.
+/// The range of a pool or reserved range.
 pub(super) fn range_of(of: &Map<String, Value>) -> Option<Range> {
     of.get("range")?.as_str()?.parse().ok()
 }
@@ -255,7 +258,7 @@ mod tests {
 {"reservation":{"network":"lan","address":"10.0.0.64","owner":"b","kind":"dynamic"}}
 {"reservation":{"network":"lan","address":"10.0.1.5","owner":"c","kind":"dynamic"}}"#;
 
-    /// The network as a server has it that was told what `members` say.
+    /// The network in the server's form, with these members.
     fn there(members: &Map<String, Value>) -> Value {
         let mut there = json!({"id": "1", "name": "lan", "realm": "default", "kind": "manual", "version": 7});
         there.as_object_mut().unwrap().extend(members.clone());
@@ -290,7 +293,7 @@ mod tests {
         ];
         let set = json!([{"id": 0, "pools": whole(0), "reserved": reserved}, {"id": 1, "reserved": whole(1)}]);
         assert_eq!(led.params["set"]["subnets"], set);
-        // What is kept for somebody who does not hold it would be given to that one instead of its own.
+        // An address reserved for a slot that does not hold it would be granted to that slot instead of its own.
         let drawn = network.drawing(&there(open)).unwrap();
         let pools = json!([{"range": "10.0.0.64-10.0.0.127"}]);
         let kept = json!([{"range": "10.0.0.70-10.0.0.70"}]);

@@ -1,7 +1,7 @@
-//! An export beside networks that are stopped: what of them is in the file, and what is said of them.
+//! An export from a server with stopped networks: what the file contains of them, and what the user is told.
 //!
-//! One that the self-check stopped is in it, as it is in memory, which is gone with the next start. Of one that crashes, or cannot be
-//! loaded, nothing is answered: the others are in the file, which says that it is not whole.
+//! A network that the self-check stopped is in the file as it is in memory, which is lost at the next start. A network that
+//! crashes, or cannot be loaded, answers nothing: the others are in the file, which says that it is incomplete.
 
 use serde_json::Value;
 
@@ -14,12 +14,12 @@ use super::super::stops;
 use super::claiming::many;
 use crate::client::RpcError;
 
-/// Networks of which everything is answered, and why nothing is of the others.
+/// Networks that answer everything, and the refusals of the others.
 #[derive(Debug, Default)]
 pub(super) struct There {
-    /// Those that can be had.
+    /// The networks that can be exported.
     pub(super) networks: Vec<Value>,
-    /// What is said of those that cannot.
+    /// The refusal of each of those that cannot.
     pub(super) left_out: Vec<RpcError>,
 }
 
@@ -41,7 +41,7 @@ impl Kept for There {
 }
 
 impl There {
-    /// All networks of the server, or of a realm, asked for with these params.
+    /// All networks of the server, or of a realm, requested with these params.
     pub(super) async fn of(session: &mut Session, realm: Option<&str>, params: &Value) -> Done<Self> {
         let ask = Ask::new("network.list", params);
         let ask = realm.map_or_else(|| ask.clone(), |realm| ask.clone().with("realm", realm));
@@ -50,7 +50,7 @@ impl There {
         Ok(there)
     }
 
-    /// What lists all that they hold: one list, or one for each where one of all would be refused.
+    /// The params that list everything they hold: one list, or one for each network if a list of all would be refused.
     pub(super) fn lists(&self, filter: &Value) -> Vec<Value> {
         if self.left_out.is_empty() {
             return vec![filter.clone()];
@@ -68,7 +68,7 @@ impl There {
         self.left_out.iter().filter_map(|refused| refused.data.get("network")?.as_str()).collect()
     }
 
-    /// The file is not whole, if it is not.
+    /// Fails if the file is incomplete.
     pub(super) fn missing(&self) -> Done<()> {
         let Some(first) = self.left_out.first() else { return Ok(()) };
         let sentences: Vec<&str> = self.left_out.iter().map(|refused| refused.message.as_str()).collect();
@@ -82,12 +82,12 @@ fn text_of(refused: &RpcError) -> Option<&str> {
     refused.data.get("reason").and_then(Value::as_str)
 }
 
-/// Says which of these are in the file as they are in memory, and not as the store has them.
+/// Says which of these networks are in the file as they are in memory, and not as the store has them.
 pub(super) async fn tell_shown(session: &Session, networks: &[Value]) -> Done<()> {
     let asked: Vec<_> = networks.iter().filter_map(|network| network.get("id")).map(stops::params).collect();
     let mut stopped: Vec<RpcError> = Vec::new();
     let ask = |client: crate::client::Client, params| async move {
-        // All of it was answered: that is what counts.
+        // Other errors do not matter here: everything for the file was answered.
         Ok(stops::refused(client.call(stops::METHOD, params).await))
     };
     many(session, "looking", asked.into_iter(), ask, |refused| stopped.extend(refused)).await?;

@@ -1,4 +1,5 @@
-//! Which server is meant where nobody named one: that which the package, or `deploy/README.md`, installs on this machine.
+//! The server that is meant if the user named none: the one that the package, or `deploy/README.md`, installs on this
+//! machine.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,15 +7,15 @@ use std::path::{Path, PathBuf};
 use crate::cli::serve_args::ServeArgs;
 use crate::serve::from_cli::Check;
 
-/// What its unit is started with.
+/// The configuration with which its unit is started.
 pub const CONFIG: &str = "/etc/allod/server.toml";
 const DATA: &str = "/var/lib/allod";
-/// Where a server keeps its register that is told nothing.
+/// Where a server without settings keeps its register.
 const DEFAULT_DATA: &str = "allod-data";
 
-/// The arguments of the server that is meant, and a word of what was assumed.
+/// The arguments of that server, and a check that says what was assumed.
 pub fn server_here(named: ServeArgs) -> (ServeArgs, Option<Check>) {
-    // Only what has a table in it is a setting: `ALLOD_SERVER` alone is a client's.
+    // Only a variable that names a table is a setting of the server: `ALLOD_SERVER` alone is the client's.
     let by_environment = std::env::vars_os().any(|(name, _)| {
         let name = name.to_string_lossy();
         name.starts_with("ALLOD_") && name.contains("__")
@@ -33,12 +34,13 @@ fn assumed(named: ServeArgs, config: &Path, data: &Path) -> (ServeArgs, Option<C
     let (config_text, data_text) = (config.display(), data.display());
     if let Err(error) = File::open(config) {
         let seen = format!(
-            "{config_text} is there and cannot be read ({error}): what follows is of no server on this machine"
+            "{config_text} exists but cannot be read ({error}): what follows is not about a server on this machine"
         );
         let hint = format!("runuser -u allod -- allod doctor --config {config_text} --data {data_text}");
         return (named, Some(Check::warning("assumed", seen, hint)));
     }
-    let seen = format!("`--config {config_text} --data {data_text}`, as no option says which server is meant");
+    let seen =
+        format!("assuming `--config {config_text} --data {data_text}`, because no option says which server is meant");
     let serve = ServeArgs { config: Some(PathBuf::from(config)), data: Some(PathBuf::from(data)), ..named };
     (serve, Some(Check::ok("assumed", seen)))
 }

@@ -1,4 +1,4 @@
-//! Whether a server takes changes, by its `/readyz`: a server answers what it is asked also where it grants nothing.
+//! Whether a server takes changes, according to its `/readyz`: a server answers reads even if it grants nothing.
 
 use std::time::Duration;
 
@@ -6,26 +6,30 @@ use crate::cli::fetch;
 use crate::serve::from_cli::Check;
 
 const CHECK: &str = "ready";
-/// How it says that it waits for an operator (`actors::service`).
+/// How a server says that it waits for an operator (`actors::service`).
 const RESTORED: &str = "restored from a copy";
-/// How it says that it takes changes and something is wrong all the same (`http`).
+/// How a server says that it takes changes although something is wrong (`http`).
 const READY_BUT: &str = "ready, but ";
-/// What to do then, where it does not say so.
+/// How a server says that some networks are being read from the store again (`server::ready`).
+const READY_EXCEPT: &str = "ready, except for ";
+/// What to do in that case, if the server does not say.
 const EXPORT_HINT: &str = "`allod export > register.jsonl` now, and do not restart it before; then another disk";
-/// How long the server is waited for.
+/// How long to wait for the server.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// What `/readyz` at this address says. None where nothing there speaks of it.
+/// What `/readyz` at this address says. None if nothing there answers it.
 pub async fn check(http: &str) -> Option<Check> {
     let answer = fetch::get(http, "/readyz", WITHIN).await.ok()?;
     match answer.code() {
-        "200" => Some(match answer.body.trim().strip_prefix(READY_BUT) {
-            None => Check::ok(CHECK, "it takes changes"),
-            // What to do stands below.
-            Some(problem) => {
-                let (problem, hint) = problem.split_once('\n').unwrap_or((problem, EXPORT_HINT));
-                Check::wrong(CHECK, problem, hint)
-            }
+        // The server says on the next line what to do.
+        "200" => Some(if let Some(problem) = answer.body.trim().strip_prefix(READY_BUT) {
+            let (problem, hint) = problem.split_once('\n').unwrap_or((problem, EXPORT_HINT));
+            Check::wrong(CHECK, problem, hint)
+        } else if let Some(loading) = answer.body.trim().strip_prefix(READY_EXCEPT) {
+            let (loading, hint) = loading.split_once('\n').unwrap_or((loading, ""));
+            Check::warning(CHECK, format!("it takes changes, except for {loading}"), hint)
+        } else {
+            Check::ok(CHECK, "it takes changes")
         }),
         "503" if answer.body.starts_with(RESTORED) => {
             let hint =
@@ -40,7 +44,7 @@ pub async fn check(http: &str) -> Option<Check> {
     }
 }
 
-/// The same of a server whose configuration is not known: its HTTP port is looked for where it is by default, one above.
+/// The same for a server whose configuration is not known: tries its default HTTP port, one above the other.
 pub async fn check_beside(server: &str) -> Check {
     let Some(http) = beside(server) else { return unknown(server) };
     match check(&http).await {
@@ -73,13 +77,13 @@ mod tests {
     use super::*;
     use crate::serve::from_cli::CheckState;
 
-    /// Who answers one request so.
+    /// A server that answers one request with this.
     fn answering(answer: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // All of it is read: what is left unread would cut the answer off.
+            // Reads the whole request: closing with unread input would cut the answer off.
             let asked: Vec<String> =
                 BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
             assert_eq!(asked[0], "GET /readyz HTTP/1.0");
@@ -95,6 +99,10 @@ mod tests {
         assert_eq!(found(ready).await, Some((CheckState::Ok, "it takes changes".to_owned())));
         let full = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 12\r\n\r\nRedis is full\n";
         assert_eq!(found(full).await, Some((CheckState::Wrong, "Redis is full".to_owned())));
+        let loading = "HTTP/1.1 200 OK\r\ncontent-length: 61\r\n\r\nready, except for 2 networks, which are being read\nit ends...";
+        let check_of_loading = check(&answering(loading)).await.unwrap();
+        assert_eq!(check_of_loading.state, CheckState::Warning);
+        assert_eq!(check_of_loading.seen, "it takes changes, except for 2 networks, which are being read");
         let damaged = "HTTP/1.1 200 OK\r\ncontent-length: 31\r\n\r\nready, but a segment is damaged";
         let check_of_damaged = check(&answering(damaged)).await.unwrap();
         assert_eq!((check_of_damaged.state, &*check_of_damaged.seen), (CheckState::Wrong, "a segment is damaged"));
@@ -114,7 +122,7 @@ mod tests {
         let found = check_beside(&server).await;
         let seen = format!("Redis is full; asked at {http}, assumed to be the HTTP port of {server}");
         assert_eq!((found.state, found.seen), (CheckState::Wrong, seen));
-        // Nobody is there.
+        // Nothing listens there.
         let found = check_beside("127.0.0.1:8").await;
         assert_eq!(found.state, CheckState::Warning);
         assert!(found.seen.contains("whether 127.0.0.1:8 takes changes is not known"), "{}", found.seen);

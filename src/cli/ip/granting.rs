@@ -1,4 +1,4 @@
-//! The arguments of what grants: `ip.allocate`, `ip.claim`, `ip.acquire`.
+//! The arguments of the granting methods: `ip.allocate`, `ip.claim`, `ip.acquire`.
 
 use clap::Args;
 use serde::Serialize;
@@ -20,10 +20,10 @@ pub struct Grant {
     /// Release what the slot holds instead, in the same commit
     #[arg(long)]
     replace: bool,
-    /// For machines that come and go, as compilation machines
+    /// For short-lived machines, such as compilation machines
     #[arg(long)]
     transient: bool,
-    /// Release it by itself when not renewed in time (90s, 15m, 1h, 2d)
+    /// Release it automatically unless it is renewed in time (90s, 15m, 1h, 2d)
     #[arg(long = "ttl", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "ttl_seconds")]
     ttl: Option<u64>,
@@ -46,7 +46,7 @@ pub struct Grant {
     /// Hardware address, or `auto` to have one made
     #[arg(long)]
     mac: Option<String>,
-    /// Wait so long for an address to come free
+    /// Wait up to this long for an address to become free
     #[arg(long = "wait", value_name = "DURATION", value_parser = seconds, allow_hyphen_values = true)]
     #[serde(rename = "wait_seconds")]
     wait: Option<u64>,
@@ -124,7 +124,7 @@ pub struct Claim {
 /// `ip.acquire`.
 #[derive(Debug, Args, Serialize)]
 pub struct Acquire {
-    /// Network of those that name none
+    /// Network of wishes that name none
     network: Option<String>,
     /// Who keeps them: an instance
     #[arg(long)]
@@ -132,14 +132,14 @@ pub struct Acquire {
     /// Deployment, tenant or namespace of the owner [default: default]
     #[arg(long)]
     scope: Option<String>,
-    /// Put before the numbers of slots that are not named
+    /// Prefix of the numbers of slots that are not named
     #[arg(long, value_name = "TEXT")]
     slot_prefix: Option<String>,
-    /// One wanted: `any`, an ADDRESS, a block as ADDRESS/LEN, or members as
+    /// A wish: `any`, an ADDRESS, a block as ADDRESS/LEN, or members as
     /// network=lan,family=6,pool=web,slot=a,optional; may be repeated
     #[arg(long = "ip", value_name = "WISH", required = true, value_parser = wish)]
     ips: Vec<Value>,
-    /// Release what else the owner holds in the networks named
+    /// Release everything else that the owner holds in the networks named
     #[arg(long)]
     exact: bool,
     #[command(flatten)]
@@ -150,7 +150,7 @@ pub struct Acquire {
     change: Change,
 }
 
-/// Reads one wish of `--ip`: `any`, an address, or `member=value` parts between commas.
+/// Parses one wish of `--ip`: `any`, an address, or `member=value` parts separated by commas.
 fn wish(text: &str) -> Result<Value, String> {
     let mut members = Map::new();
     for part in text.split(',') {

@@ -1,4 +1,4 @@
-//! Deployments drawn for people: what became of each wish, and what is let go with the commit.
+//! Deployments as tables for people: the result of each wish, and what the commit will release.
 
 use serde_json::Value;
 
@@ -6,14 +6,14 @@ use super::short_range;
 use super::show::{held_address, list, reserved_for, text};
 use super::table::{Table, fields};
 
-/// Columns in which nothing is said are left out.
+/// Columns that contain only these values are left out.
 const PLAIN: [(&str, &str); 4] = [("SLOT", "0"), ("ADDRESS", ""), ("IN PLACE OF", ""), ("LIES IN", "")];
 
-/// Columns of what instances hold or are to hold.
+/// Columns about what instances hold or will hold.
 const HEADINGS: [&str; 7] = ["STATE", "!ADDRESS", "NETWORK", "INSTANCE", "SLOT", "!IN PLACE OF", "LIES IN"];
 
-/// `deployment.plan`, `deployment.apply`: every wish by what became of it, then what is let go. Only what `is_done` has a plan
-/// to commit or to revert.
+/// `deployment.plan`, `deployment.apply`: the result of every wish, then what will be released. Only if `is_done` is there a
+/// plan to commit or revert.
 pub(super) fn planned(result: &Value, width: Option<usize>, is_done: bool) -> String {
     let mut table = Table::new(&HEADINGS);
     for instance in list(result, "instances") {
@@ -58,7 +58,7 @@ fn below(head: String, table: String) -> String {
     format!("{head}{gap}{table}")
 }
 
-/// `deployment.list`. A plan is a number to copy, so it is not grouped.
+/// `deployment.list`. The number of a plan is meant to be copied, so it is not grouped.
 pub(super) fn deployments(result: &Value, width: Option<usize>) -> String {
     let mut table = Table::new(&["DEPLOYMENT", "#PLAN", "UNCOMMITTED SINCE"]);
     for deployment in list(result, "deployments") {
@@ -71,7 +71,7 @@ pub(super) fn deployments(result: &Value, width: Option<usize>) -> String {
     if table.is_empty() { String::new() } else { table.render(width) }
 }
 
-/// The reserved range in which what is kept lies: `fresh` moves an instance off it.
+/// The reserved range that contains a kept address: `fresh` moves an instance off it.
 fn reserved(range: &Value) -> String {
     let what = range.get("for").map_or_else(|| "reserved".to_owned(), reserved_for);
     let note = Some(text(range, "note")).filter(|note| !note.is_empty());

@@ -1,16 +1,16 @@
-//! `--format env`: answers as shell assignments, safe to `eval`.
+//! `--format env`: answers as shell assignments that are safe to `eval`.
 //!
-//! Ganeti's exported variables, with names that a shell accepts: the address `i` of an answer is `IP_i`, its subnet is
-//! `NETWORK_SUBNET_i`, `NETWORK_GATEWAY_i`, `NETWORK_DHCP_i`; `--prefix INSTANCE_NIC0_` is put in front of each. A
-//! variable without a value is written empty, so that nothing is left over from an earlier `eval`. Answers about
-//! something else become one variable a member: `SIZE='256'`, `RELEASED_0='10.0.0.7'`.
+//! The names are Ganeti's exported variables, in a form that a shell accepts: the address `i` of an answer is `IP_i`, and
+//! its subnet is `NETWORK_SUBNET_i`, `NETWORK_GATEWAY_i`, `NETWORK_DHCP_i`. `--prefix INSTANCE_NIC0_` is put in front of
+//! each. A variable without a value is written empty, so that no value is left over from an earlier `eval`. Any other answer
+//! becomes one variable per member: `SIZE='256'`, `RELEASED_0='10.0.0.7'`.
 
 use serde_json::Value;
 
 use super::super::quote;
 use super::text_of;
 
-/// The assignments of an answer, one a line.
+/// The assignments of an answer, one per line.
 pub fn render(result: &Value, prefix: &str) -> String {
     assignments(&variables(result, prefix))
 }
@@ -20,7 +20,7 @@ pub fn assignments(variables: &[(String, String)]) -> String {
     variables.iter().map(|(name, value)| format!("{name}={}\n", quote::always(value))).collect()
 }
 
-/// The variables of an answer, each with the prefix in front.
+/// The variables of an answer, with the prefix in front of each.
 pub fn variables(result: &Value, prefix: &str) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     if let Some(list) = result.get("reservations").and_then(Value::as_array) {
@@ -69,7 +69,8 @@ fn member(of: &Value, name: &str) -> String {
     of.get(name).map(text_of).unwrap_or_default()
 }
 
-/// One variable a member, named by its path. Labels and tags have keys that are no names: they are left out.
+/// Adds one variable per member, named by its path. Labels and tags are left out, because their keys need not be legal
+/// names.
 fn flatten(lines: &mut Vec<(String, String)>, path: &str, value: &Value) {
     let join = |name: &str| {
         let name: String =
@@ -90,7 +91,7 @@ fn flatten(lines: &mut Vec<(String, String)>, path: &str, value: &Value) {
         }
         scalar => {
             let name = if path.is_empty() { "RESULT" } else { path };
-            // A name may not begin with a digit, as it would for a list at the top.
+            // A name may not begin with a digit, as it would for a list at the top level.
             let name = if quote::is_variable(name) { name.to_owned() } else { format!("_{name}") };
             lines.push((name, text_of(scalar)));
         }

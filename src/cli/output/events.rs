@@ -1,4 +1,4 @@
-//! Events as rows. What changed of a network is in `changed`.
+//! Events as rows. `changed` computes what changed in a network.
 
 mod changed;
 
@@ -8,7 +8,7 @@ use super::show::{held_address, text};
 use super::table::Table;
 pub use changed::Earlier;
 
-/// Values that go without saying.
+/// Default values: columns that contain only these are left out.
 const PLAIN: [(&str, &str); 6] =
     [("ADDRESS", ""), ("OWNER", ""), ("SCOPE", "default"), ("SLOT", "0"), ("DETAILS", ""), ("REASON", "")];
 
@@ -17,7 +17,7 @@ pub fn table(events: &[Value]) -> Table {
     table_after(events, &mut Earlier::default())
 }
 
-/// A row for each event that comes after others: what changed of a network is told by what was known of it.
+/// A row for each event that follows earlier ones: the changes of a network are computed from what these said.
 pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
     let mut table =
         Table::new(&["TIME", "EVENT", "!ADDRESS", "NETWORK", "OWNER", "SCOPE", "SLOT", "BY", "DETAILS", "REASON"]);
@@ -33,7 +33,7 @@ pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
             held_address(event),
             text(event, "network"),
             text(event, "owner"),
-            // An event of a network is of no scope, and of no slot.
+            // An event of a network has no scope and no slot.
             text(event, "scope"),
             text(event, "slot"),
             text(event, "by"),
@@ -44,8 +44,8 @@ pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
     table.without_plain_columns(&PLAIN)
 }
 
-/// With its subnet: from which network, or to which, where the other half of the move is among these events. It is the nearest
-/// that fits: each of the two networks has a time of its own, and a subnet may go back and forth.
+/// For an address that moved with its subnet: from or to which network, if the other half of the move is among these events.
+/// Each network has its own time, and a subnet may move back and forth, so the nearest half that fits is taken.
 fn moved(at: usize, events: &[Value]) -> Option<String> {
     let event = &events[at];
     let is_end = |event: &Value| event.get("before").is_some() && event.get("after").is_none();
@@ -65,7 +65,7 @@ fn moved(at: usize, events: &[Value]) -> Option<String> {
         .map(|(_, other)| format!("{way} network `{}`", text(other, "network")))
 }
 
-/// What more there is to say of this type of event.
+/// Further details for this type of event.
 pub fn details(event: &Value) -> String {
     let state = |of: &str, member: &str| event.get(of).map(|state| text(state, member)).unwrap_or_default();
     let lease = |permanent: &str| match state("after", "expires_at") {
@@ -75,7 +75,7 @@ pub fn details(event: &Value) -> String {
     match text(event, "type").as_str() {
         "granted" => lease(""),
         "renewed" => lease("for good"),
-        // With its subnet: the network that it leaves tells its end, the other one its beginning.
+        // If it moved with its subnet, the network that it leaves records the end, and the other one the beginning.
         "transferred" if event.get("after").is_none() => "to another network".to_owned(),
         "transferred" if event.get("before").is_none() => "from another network".to_owned(),
         "transferred" => format!("from `{}`", state("before", "owner")),
@@ -86,7 +86,7 @@ pub fn details(event: &Value) -> String {
     }
 }
 
-/// Names of the members that are others than before.
+/// The names of the members that changed.
 fn changed(event: &Value) -> String {
     let members = |of: &str| event.get(of).and_then(Value::as_object);
     let (Some(before), Some(after)) = (members("before"), members("after")) else { return String::new() };

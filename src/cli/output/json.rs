@@ -1,10 +1,10 @@
-//! JSON of a long list, written item by item.
+//! The JSON of a long list, written item by item.
 
 use std::io::{self, Write};
 
 use serde_json::Value;
 
-/// Prints `whole`, indented as any answer, with the items of these pages, each a JSON list, in its member `list`.
+/// Prints `whole`, indented as any answer, with the items of these pages in its member `list`. Each page is a JSON list.
 ///
 /// # Errors
 /// Those of stdout.
@@ -43,7 +43,7 @@ fn items(to: &mut impl Write, pages: &[String]) -> io::Result<()> {
     to.write_all(if joint == "[" { b"[]" } else { b"\n  ]" })
 }
 
-/// A value below the first line of which all others are set in. No text has a line end of its own in JSON.
+/// A value whose lines after the first are indented by `by`. In JSON, a text contains no line end.
 fn set_in(value: &Value, by: &str) -> String {
     format!("{value:#}").replace('\n', &format!("\n{by}"))
 }

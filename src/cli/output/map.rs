@@ -1,4 +1,4 @@
-//! `network.map` drawn for people: 64 addresses a row, labels, a legend; large pools as cells.
+//! `network.map` drawn for people: 64 addresses per row, with labels and a legend; large pools as cells.
 //!
 //! ```text
 //! pool `web` 10.0.0.2-10.0.0.99: 98 addresses, 3 taken
@@ -6,8 +6,8 @@
 //!       10.0.0.64 ....................................
 //! ```
 //!
-//! Rows begin at multiples of 64, so that the same address stands in the same column of every network. 15 columns of
-//! label, one blank and 64 addresses are 80.
+//! Rows begin at multiples of 64, so that the same address is in the same column for every network. 15 columns of label, one
+//! blank and 64 addresses make 80.
 
 use serde_json::Value;
 
@@ -15,21 +15,21 @@ use super::number_of;
 use crate::core::address::{Address, Range};
 use crate::core::plural::plural;
 
-/// Addresses, or cells, of one row.
+/// Addresses, or cells, per row.
 const ROW: usize = 64;
-/// Columns of a label: the longest IPv4 address.
+/// The width of a label: that of the longest IPv4 address.
 const LABEL: usize = 15;
-/// Rows drawn of one pool in cells; more cells than fit are gathered.
+/// The most rows of a pool in cells; if there are more cells, several are combined.
 const CELL_ROWS_MAX: usize = 16;
-/// A pool of more addresses than this is drawn in cells.
+/// A larger pool is drawn in cells.
 pub const TEXT_ADDRESSES_MAX: u128 = 4_096;
 
-/// What the characters of a map mean.
+/// The legend of a map.
 pub const LEGEND: &str = "X taken (held, reserved, cooling or declined)   . free";
-/// What the characters of cells mean.
+/// The legend of cells.
 pub const CELL_LEGEND: &str = "1 up to 10 % taken … 9 up to 90 %   X more   . all free";
 
-/// One pool of an answer to `network.map`, drawn. Nothing if the answer is of another form.
+/// Draws one pool of an answer to `network.map`. None if the answer has another form.
 pub fn pool(pool: &Value) -> Option<String> {
     let range: Range = pool.get("range")?.as_str()?.parse().ok()?;
     let name = pool.get("name").and_then(Value::as_str).map_or_else(String::new, |name| format!(" `{name}`"));
@@ -50,7 +50,7 @@ pub fn pool(pool: &Value) -> Option<String> {
 fn label(address: Address) -> String {
     let text = address.to_string();
     let length = text.chars().count();
-    // The end of an IPv6 address is what tells the rows apart.
+    // The end of an IPv6 address distinguishes the rows.
     let text = if length > LABEL { text.chars().skip(length - LABEL + 1).collect() } else { text };
     if length > LABEL { format!("…{text}") } else { format!("{text:>LABEL$}") }
 }
@@ -70,19 +70,19 @@ fn text_rows(range: Range, map: &str) -> String {
     rows
 }
 
-/// Prefix length of the smallest cells of which a drawing of the range has room for all.
+/// The prefix length of the smallest cells for which the drawing has room.
 pub fn cell_prefix_length(range: Range) -> u8 {
     range.family().width() - u8::try_from(host_bits(range)).unwrap_or(0)
 }
 
-/// Bits inside the smallest cells of which a drawing of the range has room for all.
+/// The host bits of these cells.
 fn host_bits(range: Range) -> u32 {
     let (first, last) = (range.first().bits(), range.last().bits());
     let cells = |bits: u32| last.checked_shr(bits).unwrap_or(0) - first.checked_shr(bits).unwrap_or(0);
     (0..u32::from(range.family().width())).find(|&bits| cells(bits) < (ROW * CELL_ROWS_MAX) as u128).unwrap_or(0)
 }
 
-/// Cells of the answer, gathered until they fit, and how many addresses are taken in all.
+/// The cells of the answer, combined until they fit, and the total number of addresses taken.
 fn cell_rows(range: Range, length: u8, cells: &[Value]) -> Option<(String, String)> {
     let width = range.family().width();
     let host_bits = host_bits(range).max(u32::from(width.checked_sub(length)?));
@@ -117,7 +117,7 @@ fn size_of(host_bits: u32) -> String {
     1u128.checked_shl(host_bits).map_or_else(|| "2^128".to_owned(), |size| grouped(&size.to_string()))
 }
 
-/// How many addresses of the range lie in a cell: of the first and the last it may be a part.
+/// How many addresses of the range lie in a cell: the first and the last cell may be only partly in it.
 fn within(cell: u128, host_bits: u32, range: Range) -> u128 {
     let first = cell.checked_shl(host_bits).unwrap_or(0);
     let last = first.saturating_add(1u128.checked_shl(host_bits).map_or(u128::MAX, |size| size - 1));
@@ -125,12 +125,12 @@ fn within(cell: u128, host_bits: u32, range: Range) -> u128 {
     to.saturating_sub(from).saturating_add(1)
 }
 
-/// How full a cell of so many addresses is, in tenths.
+/// How full a cell of `size` addresses is, in tenths.
 fn fill(taken: u128, size: u128) -> char {
     if taken == 0 {
         return '.';
     }
-    // Ten times an IPv6 count may not fit; then the size is large enough to be divided first.
+    // Ten times an IPv6 count may overflow; then the size is large enough to be divided first.
     let tenths =
         taken.checked_mul(10).map_or_else(|| taken.div_ceil((size / 10).max(1)), |ten| ten.div_ceil(size.max(1)));
     match tenths {
@@ -139,7 +139,7 @@ fn fill(taken: u128, size: u128) -> char {
     }
 }
 
-/// A count with blanks between groups of three digits; long ones are rounded: `1.8e19`.
+/// A count with blanks between groups of three digits; long counts are rounded: `1.8e19`.
 pub fn grouped(count: &str) -> String {
     if count.len() > 15 && count.bytes().all(|byte| byte.is_ascii_digit()) {
         return format!("{}.{}e{}", &count[..1], &count[1..2], count.len() - 1);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_cell_that_is_a_part_is_full_when_that_part_is() {
-        // 16 addresses a cell, and of the last one 4.
+        // A cell has 16 addresses, and the last one 4.
         let range: Range = "10.0.0.0-10.0.39.3".parse().unwrap();
         assert_eq!(cell_prefix_length(range), 28);
         let cells = json!([["10.0.0.0", "16", "0", "0"], ["10.0.0.16", "8", "0", "8"], ["10.0.39.0", "4", "0", "0"]]);

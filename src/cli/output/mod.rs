@@ -1,6 +1,6 @@
-//! Answers as people or programs want them: tables, JSON, shell assignments.
+//! Prints answers for people or programs: tables, JSON, shell assignments.
 //!
-//! What is printed here is data and goes to stdout; words about it go to stderr and are none of this module's business.
+//! All of this is data and goes to stdout; messages go to stderr, with `words`.
 
 mod deployments;
 pub mod env;
@@ -42,19 +42,19 @@ pub enum Format {
     Yaml,
 }
 
-/// How and how wide to print.
+/// The format and width of the output.
 #[derive(Debug, Clone, Default)]
 pub struct Style {
     /// The format.
     pub format: Format,
-    /// Put in front of variables of `env`.
+    /// Prefix for the variables of `env`.
     pub prefix: String,
-    /// Columns that there are; none: as many as are needed.
+    /// The number of columns; none: unlimited.
     pub width: Option<usize>,
 }
 
 impl Style {
-    /// The style for this process's stdout: as wide as its terminal, or unbounded where it is none.
+    /// The style for this process's stdout: as wide as its terminal, or unlimited if it is not a terminal.
     pub fn of_stdout(format: Format, prefix: String) -> Self {
         let width = io::stdout().is_terminal().then(|| columns_of(io::stdout()).unwrap_or(COLUMNS_PLAIN));
         Self { format, prefix, width }
@@ -64,17 +64,17 @@ impl Style {
     pub fn render(&self, method: &str, params: &Value, result: &Value) -> String {
         match self.format {
             Format::Table => show::render(method, params, result, self.width),
-            // Toml and Yaml are refused before anything is asked; what could come here is data all the same.
+            // Toml and Yaml are refused before any call; if one came here all the same, it would be data.
             Format::Json | Format::Toml | Format::Yaml => format!("{result:#}\n"),
             Format::Env => env::render(result, &self.prefix),
         }
     }
 }
 
-/// Columns of a terminal that does not say how many it has.
+/// The width of a terminal that does not report one.
 const COLUMNS_PLAIN: usize = 80;
 
-/// Columns of a terminal.
+/// The width of a terminal.
 fn columns_of(terminal: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
@@ -90,7 +90,7 @@ pub fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// A scalar as text without quotes; null is empty, the rest is JSON.
+/// A scalar as text without quotes; null is empty, and lists and objects are JSON.
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -99,7 +99,7 @@ pub fn text_of(value: &Value) -> String {
     }
 }
 
-/// A range as people like to read it: one address without its equal, an IPv6 range that is a prefix as one.
+/// A range in its shortest form: a single address without the repetition, an IPv6 prefix as a prefix.
 pub fn short_range(text: &str) -> String {
     match text.parse::<Range>() {
         Ok(range) if range.family() == Family::V6 || range.first() == range.last() => range.as_typed(),
@@ -107,7 +107,7 @@ pub fn short_range(text: &str) -> String {
     }
 }
 
-/// A count, which the protocol writes as a string or as a number.
+/// A count, which the protocol writes as a string or a number.
 pub fn number_of(value: &Value) -> Option<u128> {
     match value {
         Value::String(text) => text.parse().ok(),

@@ -1,4 +1,5 @@
-//! Answers drawn for people, by what they contain rather than by method, so that `allod call` is drawn as well.
+//! Answers drawn for people, mostly by their content rather than by method, so that answers of `allod call` are drawn as
+//! well.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +11,11 @@ use super::map::{self, grouped};
 use super::table::{Table, columns, fields, wrapped};
 use super::{number_of, short_range, text_of};
 
-/// Values that go without saying: a column in which nothing else stands is left out.
+/// Default values: a column that contains only these is left out.
 const PLAIN: [(&str, &str); 6] =
     [("SCOPE", "default"), ("OWNER", ""), ("SLOT", "0"), ("CLAIMANT", ""), ("EXPIRES", ""), ("STATE", "")];
 
-/// The answer to `method`.
+/// Draws the answer to `method`.
 pub fn render(method: &str, params: &Value, result: &Value, width: Option<usize>) -> String {
     match method {
         "network.usage" => usage(result, width),
@@ -52,12 +53,12 @@ pub(super) fn text(of: &Value, name: &str) -> String {
     of.get(name).map(text_of).unwrap_or_default()
 }
 
-/// The entries of a list; none where there is no such list.
+/// The entries of a list; none if there is no such list.
 pub fn list<'a>(of: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     of.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Does one of the nodes that `cluster.nodes` tells of own the register?
+/// Does one of the nodes in an answer of `cluster.nodes` own the register?
 pub fn has_owner(nodes: &Value) -> bool {
     list(nodes, "nodes").any(|node| node["owner"] == true)
 }
@@ -81,7 +82,7 @@ fn reservation(held: &Value) -> String {
     reservation_in(held, String::new())
 }
 
-/// One reservation, field by field, with the state of its address before it.
+/// One reservation, field by field, after the state of its address.
 fn reservation_in(held: &Value, state: String) -> String {
     let servers: Vec<String> =
         held.get("dns").map(|dns| list(dns, "servers").map(text_of).collect()).unwrap_or_default();
@@ -97,7 +98,7 @@ fn reservation_in(held: &Value, state: String) -> String {
         None => text(held, "expires_at"),
     };
     let obsolete = held.get("obsolete").map_or_else(String::new, |o| format!("since {}", text(o, "since")));
-    // An unbinding answers the reservation as it was.
+    // The answer to an unbinding shows the reservation as it was.
     let released = yes("released");
     let released = if released.is_empty() { released } else { "yes, with its claimant; this is how it was".to_owned() };
     fields(&[
@@ -144,12 +145,12 @@ pub fn reservation_rows<'a>(held: impl Iterator<Item = &'a Value>) -> Table {
     without_plain_columns(table)
 }
 
-/// A table for reservations, without any yet.
+/// An empty table for reservations.
 pub fn reservation_table() -> Table {
     Table::new(&["!ADDRESS", "NETWORK", "SCOPE", "OWNER", "SLOT", "CLAIMANT", "EXPIRES", "STATE"])
 }
 
-/// Adds one to such a table.
+/// Adds a reservation to such a table.
 pub fn add_reservation(table: &mut Table, held: &Value) {
     let state = if held.get("obsolete").is_some() { "obsolete" } else { "" };
     table.row(vec![
@@ -164,7 +165,7 @@ pub fn add_reservation(table: &mut Table, held: &Value) {
     ]);
 }
 
-/// Such a table without the columns that say nothing.
+/// Such a table without columns that contain only defaults.
 pub fn without_plain_columns(table: Table) -> Table {
     table.without_plain_columns(&PLAIN)
 }
@@ -172,7 +173,7 @@ pub fn without_plain_columns(table: Table) -> Table {
 fn reservations(result: &Value, width: Option<usize>) -> String {
     let table = reservation_rows(list(result, "reservations"));
     let held = if table.is_empty() { String::new() } else { table.render(width) };
-    // What the owner held besides, and is let go with the same commit (`ip.acquire` with `exact`).
+    // Other reservations of the owner that the same commit released (`ip.acquire` with `exact`).
     let mut table = Table::new(&["!RELEASED", "NETWORK"]);
     list(result, "released").for_each(|item| table.row(vec![held_address(item), text(item, "network")]));
     let gap = if held.is_empty() { "" } else { "\n" };
@@ -198,7 +199,7 @@ fn realms(result: &Value, width: Option<usize>) -> String {
     if table.is_empty() { String::new() } else { table.render(width) }
 }
 
-/// A line for each method; what it takes and answers is in the JSON of the document.
+/// A line for each method; its params and answers are in the JSON of the document.
 fn methods(result: &Value, width: Option<usize>) -> String {
     let named: Vec<(String, String)> =
         list(result, "methods").map(|method| (text(method, "name"), text(method, "summary"))).collect();
@@ -218,7 +219,7 @@ fn nodes(result: &Value, width: Option<usize>) -> String {
         let role = match (node["owner"] == true, is_owned) {
             (true, _) => "owner",
             (false, true) => "follower",
-            // Nobody is followed.
+            // Without an owner there is nobody to follow.
             (false, false) => "waiting",
         };
         let role = if node["draining"] == true { format!("{role}, draining") } else { role.to_owned() };
@@ -230,8 +231,13 @@ fn nodes(result: &Value, width: Option<usize>) -> String {
 
 fn conflicts<'a>(conflicts: impl Iterator<Item = &'a Value>, width: Option<usize>) -> String {
     let mut table = Table::new(&["NETWORK", "!ADDRESS", "LATE CLAIM OF", "!PRESENT", "HELD BY", "FOUND AT"]);
-    // A network that was deleted is named by its id alone.
+    // A network that was deleted is named only by its id.
     let (mut ids, mut named) = (Table::new(&["NETWORK", "!ID"]), BTreeSet::new());
+    // A MAC may be in use in another network.
+    let place = |of: &Value, network: &str| match text(of, "network") {
+        other if other.is_empty() || other == network => held_address(of),
+        other => format!("{} ({other})", held_address(of)),
+    };
     let holder = |of: &Value| [text(of, "scope"), text(of, "owner"), text(of, "slot")].join(" ");
     for conflict in conflicts {
         let present = conflict.get("present");
@@ -239,7 +245,7 @@ fn conflicts<'a>(conflicts: impl Iterator<Item = &'a Value>, width: Option<usize
             text(conflict, "network"),
             held_address(conflict),
             holder(&conflict["late"]),
-            present.map_or_else(String::new, held_address),
+            present.map_or_else(String::new, |present| place(present, &text(conflict, "network"))),
             present.map_or_else(String::new, holder),
             text(conflict, "found_at"),
         ]);
@@ -303,7 +309,7 @@ fn swept(result: &Value, width: Option<usize>) -> String {
 }
 
 fn networks(params: &Value, result: &Value, width: Option<usize>) -> String {
-    // One that was deleted is called by its id: its name may be another's.
+    // A network that was deleted is named by its id: its name may belong to another one.
     let by_id = params.get("deleted") == Some(&Value::Bool(true));
     let mut table = Table::new(&["NAME", "REALM", "KIND", "!SUBNETS", "#HELD", "#FREE", "!ID"]);
     for network in list(result, "networks") {
@@ -400,14 +406,14 @@ pub fn space(subnets: &[Value], width: Option<usize>) -> String {
         ("NOTE", ""),
         ("ID", ""),
     ];
-    // The ranges of a change alone come without the subnet that they are in.
+    // The answer to a change of ranges does not contain their subnet.
     let table = Some(table).filter(|_| subnets.iter().any(|subnet| subnet.get("cidr").is_some()));
     let tables = table.into_iter().chain([parts]).filter(|table| !table.is_empty());
     let drawn: Vec<String> = tables.map(|table| table.without_plain_columns(&plain).render(width)).collect();
     drawn.join("\n")
 }
 
-/// `reserved for db/0`, with the scope that is not plain, and with the slot if it is for one only.
+/// `reserved for db/0`, with the scope if it is not the default, and the slot if it is for one only.
 pub(super) fn reserved_for(whom: &Value) -> String {
     let scope = Some(text(whom, "scope")).filter(|scope| !scope.is_empty() && scope != "default");
     let parts =
@@ -421,7 +427,7 @@ fn draining(of: &Value) -> String {
     if of.get("draining") == Some(&Value::Bool(true)) { "draining".to_owned() } else { String::new() }
 }
 
-/// Counts of a network, its subnets and pools.
+/// The counts of a network, its subnets and pools.
 pub fn usage(result: &Value, width: Option<usize>) -> String {
     let mut table = Table::new(&["!WHAT", "#SIZE", "#HELD", "#RESERVED", "#COOLING", "#DECLINED", "#FREE", "FULL"]);
     let mut row = |what: String, of: &Value| {
@@ -439,7 +445,7 @@ pub fn usage(result: &Value, width: Option<usize>) -> String {
     table.render(width)
 }
 
-/// The share of addresses that are not free; `used_ratio` is that of those that are held.
+/// The share of addresses that are not free; `used_ratio` of the answer is the share of held ones.
 fn used(of: &Value) -> String {
     let (Some(size), Some(free)) = (of.get("size").and_then(number_of), of.get("free").and_then(number_of)) else {
         return String::new();
@@ -447,12 +453,12 @@ fn used(of: &Value) -> String {
     if size == 0 { String::new() } else { format!("{} %", percent_taken(size, free)) }
 }
 
-/// Whole percents, rounded down: 100 is full, and nothing else is.
+/// Whole percent, rounded down: only a full range has 100.
 pub fn percent_taken(size: u128, free: u128) -> u128 {
     let taken = size.saturating_sub(free);
     match taken.checked_mul(100) {
         Some(hundredfold) => hundredfold / size.max(1),
-        // More than a hundredth of all that can be counted: dividing first loses nothing that is seen.
+        // The count is so large that dividing first makes no visible difference.
         None => (taken / (size / 100)).min(if free == 0 { 100 } else { 99 }),
     }
 }
@@ -462,7 +468,7 @@ fn maps(result: &Value) -> String {
     drawn.join("\n")
 }
 
-/// Any other answer: member by member, inner ones by their path.
+/// Any other answer: member by member, with inner members named by their path.
 fn anything(result: &Value) -> String {
     fn collect(shown: &mut Vec<(String, String)>, path: String, value: &Value) {
         let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };

@@ -1,16 +1,16 @@
 //! Columns and fields of text that fit the width of a terminal.
 //!
-//! Only what goes to a terminal is shortened (with `…`): what goes into a pipe or a file is kept whole. So are addresses,
-//! ranges and numbers everywhere: a part of one is another one. A long range that leaves no room for its row stands alone, on
-//! a line above it.
+//! Only output for a terminal is shortened (with `…`); output for a pipe or a file is kept whole. Addresses, ranges and
+//! numbers are never shortened, because a part of one would be another one. A long range that leaves no room for its row is
+//! printed on a line of its own above it.
 
 use clap::builder::styling::Style;
 
-/// The style of headings; stripped where the output is no terminal.
+/// The style of headings; removed if the output is not a terminal.
 const HEADING: Style = Style::new().bold();
-/// Blanks between two columns.
+/// The number of blanks between two columns.
 const GAP: usize = 2;
-/// No column is shortened below this.
+/// No column becomes narrower than this.
 const COLUMN_MIN: usize = 8;
 
 /// Rows of text under headings.
@@ -23,8 +23,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings. A heading that begins with `#` is a column of numbers, aligned to the right; one that begins
-    /// with `!` is a column of addresses or ranges. Neither is ever shortened.
+    /// A table with these headings. `#` in front of a heading marks a column of numbers, aligned to the right; `!` marks a
+    /// column of addresses or ranges. Neither is ever shortened.
     pub fn new(headings: &[&'static str]) -> Self {
         Self {
             numbers: headings.iter().map(|heading| heading.starts_with('#')).collect(),
@@ -34,7 +34,7 @@ impl Table {
         }
     }
 
-    /// Adds a row, one text a heading.
+    /// Adds a row, with one text per heading.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
@@ -45,7 +45,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Leaves out columns in which every cell is empty or equals the value that goes without saying.
+    /// Leaves out the columns listed in `plain` in which every cell is empty or has the given default.
     pub fn without_plain_columns(mut self, plain: &[(&str, &str)]) -> Self {
         let keep: Vec<bool> = (0..self.headings.len())
             .map(|at| {
@@ -57,7 +57,7 @@ impl Table {
         self
     }
 
-    /// Leaves out these columns one after the other until the rest fits: numbers are never cut.
+    /// Leaves out these columns, in this order, until the rest fits: numbers are never shortened.
     pub fn fitting(mut self, width: Option<usize>, least_first: &[&str]) -> Self {
         let Some(limit) = width else { return self };
         for heading in least_first {
@@ -84,7 +84,7 @@ impl Table {
         }
     }
 
-    /// The lines of the table, within `width` columns if one is given.
+    /// The lines of the table, within `width` columns if that is given.
     pub fn render(&self, width: Option<usize>) -> String {
         let widths = self.widths(width);
         let mut text = String::new();
@@ -107,7 +107,7 @@ impl Table {
         let Some(limit) = width else { return widths };
         let gaps = GAP * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > limit {
-            // The widest gives way; the first of equals stays, which is what the row is about.
+            // The widest column is narrowed; of equal ones the first stays, because it says what the row is about.
             let may_give_way = widths.iter().enumerate().filter(|(at, _)| !self.whole[*at]);
             let Some((at, &widest)) = may_give_way.max_by_key(|&(_, width)| *width) else { break };
             if widest <= COLUMN_MIN {
@@ -115,7 +115,7 @@ impl Table {
             }
             widths[at] = widest - 1;
         }
-        // What is too long for what is left stands alone: see `line`.
+        // A range that is too long for the remaining room is printed on a line of its own: see `line`.
         let others: usize = widths.iter().skip(1).sum::<usize>() + gaps;
         if let Some(first) = widths.first_mut().filter(|first| self.folds() && **first + others > limit) {
             *first = limit.saturating_sub(others).clamp(COLUMN_MIN.min(*first), *first);
@@ -123,7 +123,7 @@ impl Table {
         widths
     }
 
-    /// Whether a cell of the first column may stand on a line of its own.
+    /// Whether a cell of the first column may be printed on a line of its own.
     fn folds(&self) -> bool {
         self.whole.first() == Some(&true) && self.numbers.first() == Some(&false)
     }
@@ -156,14 +156,14 @@ impl Table {
     }
 }
 
-/// Fields one below the other; those without a value are left out.
+/// Fields, one per line; those without a value are left out.
 pub fn fields(fields: &[(&str, String)]) -> String {
     let shown: Vec<_> = fields.iter().filter(|(_, value)| !value.is_empty()).collect();
     let width = shown.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
     shown.iter().map(|(name, value)| format!("{HEADING}{name:<width$}{HEADING:#}  {value}\n")).collect()
 }
 
-/// How many columns a text takes: one a character, which is right for all but wide scripts and marks.
+/// The width of a text: one column per character, which is right except for wide scripts and combining marks.
 pub fn columns(text: &str) -> usize {
     text.chars().count()
 }
@@ -175,8 +175,8 @@ fn shortened(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['\u{2026}']).collect()
 }
 
-/// `text` in lines of at most `width` columns, broken at blanks but never inside backticks, so that a command can be
-/// copied; continued with `indent` blanks.
+/// Breaks `text` into lines of at most `width` columns, at blanks but never inside backticks, so that a command can be
+/// copied. Continuation lines are indented by `indent` blanks.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let (mut lines, mut word, mut used, mut quoted) = (String::new(), String::new(), 0, false);
     for c in text.chars().chain([' ']) {
@@ -198,7 +198,7 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
         used += length;
         word.clear();
     }
-    // A backtick that is never closed keeps the rest together.
+    // After a backtick that is never closed, the rest stays together.
     let rest = word.trim_end();
     if used > 0 && !rest.is_empty() {
         lines.push(' ');

@@ -1,28 +1,28 @@
-//! Words for people on stderr, in lines that its terminal has room for. Into a pipe or a file they go as they are, so that
-//! whoever looks for a sentence finds it in one piece.
+//! Messages for people on stderr, wrapped to the width of its terminal. Into a pipe or a file they go unchanged, so that a
+//! search finds a whole sentence.
 
 use std::io::{self, IsTerminal, Write};
 
 use super::table::{columns, wrapped};
 use super::{COLUMNS_PLAIN, columns_of};
 
-/// Columns that stderr has; none where it is no terminal.
+/// The width of stderr; none if it is not a terminal.
 pub fn width() -> Option<usize> {
     io::stderr().is_terminal().then(|| columns_of(io::stderr()).unwrap_or(COLUMNS_PLAIN))
 }
 
-/// Says something on stderr. A stderr that is gone hears nothing.
+/// Prints a message to stderr. Errors are ignored if stderr is gone.
 pub fn say(words: &str) {
     let _ = writeln!(anstream::stderr(), "{}", fitted(words, width()));
 }
 
-/// Shows lines on stderr that are no sentences, as those of a table.
+/// Prints lines that are not sentences to stderr, such as those of a table.
 pub fn show(lines: &str) {
     let _ = writeln!(anstream::stderr(), "{}", lines.trim_end());
 }
 
-/// The lines of `words`, those that are too long broken at blanks, never inside backticks: a command is copied whole. What
-/// goes on is set in by two more than where it began.
+/// Breaks lines of `words` that are too long at blanks, but never inside backticks, so that a command can be copied whole.
+/// Continuation lines are indented by two more than the line.
 pub fn fitted(words: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return words.to_owned() };
     let line = |line: &str| {
@@ -31,7 +31,7 @@ pub fn fitted(words: &str, width: Option<usize>) -> String {
         if columns(line) <= width {
             return line.to_owned();
         }
-        // The first line is set in as well: room is what the indent leaves of it.
+        // The first line is indented as well, so the indent reduces the room.
         let lines = wrapped(text, width.saturating_sub(indent), 2);
         let blanks = " ".repeat(indent);
         lines.split('\n').map(|line| format!("{blanks}{line}")).collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! What moved between two looks at a deployment, and what a revert would move. Pure.
+//! Computes what moved between two states of a deployment, and what a revert would move. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::cli::output::table::Table;
 use crate::cli::output::{held_address, list, text_of};
 use crate::cli::phrase::text;
 
-/// One address that somebody else holds now, or otherwise.
+/// An address whose holder or state changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moved {
     address: String,
     network: String,
     what: String,
-    /// Does it undo what a commit of a part of the plan did?
+    /// Does it undo what a partial commit of the plan did?
     pub undoes: bool,
 }
 
-/// Where a reservation is: network, first address.
+/// The network and first address of a reservation.
 type Place = (String, String);
 
 /// Everything that a deployment holds: the instance, whether it is obsolete, and the reservation.
@@ -45,7 +45,8 @@ fn moved(held: &Value, what: String) -> Moved {
     Moved { address: held_address(held), network: place(held).0, what, undoes: false }
 }
 
-/// What is held by another instance now, or was obsolete and is not, or the reverse. What was let go is answered anyway.
+/// Reservations that are now held by another instance, or that became obsolete or current. Released ones are in the answer
+/// anyway.
 pub fn between(before: &Value, after: &Value) -> Vec<Moved> {
     let (before, after) = (holdings(before), holdings(after));
     let change = |(place, (id, is_obsolete, held)): (&Place, &(String, bool, &Value))| {
@@ -61,8 +62,8 @@ pub fn between(before: &Value, after: &Value) -> Vec<Moved> {
     after.iter().filter_map(change).collect()
 }
 
-/// What a revert makes current again; and the holdings that came to their instances after the plan was applied, by their
-/// generation: those that a commit of a part of it handed over go back.
+/// What a revert makes current again; and, by generation, the reservations that their instances got after the plan was
+/// applied: those that a partial commit handed over go back.
 pub fn by_revert(ask: &Ask, before: &Value, would: &Value) -> (Vec<Moved>, BTreeMap<u64, String>) {
     let Some(since) = text(before, "uncommitted_since") else { return (Vec::new(), BTreeMap::new()) };
     let named = ask.params.get("instances").and_then(Value::as_array).filter(|named| !named.is_empty());
@@ -84,14 +85,14 @@ pub fn by_revert(ask: &Ask, before: &Value, would: &Value) -> (Vec<Moved>, BTree
     (back, handed)
 }
 
-/// The way back of a transfer by which an instance got what it holds.
+/// The way back of a transfer by which an instance got its reservation.
 pub fn taken_back(event: &Value, handed: &BTreeMap<u64, String>) -> Option<Moved> {
     let now = handed.get(&event.get("generation").and_then(Value::as_u64)?)?;
     let had = text(event.get("before")?, "owner")?;
     Some(Moved { undoes: true, ..moved(event, format!("{now} → {had}")) })
 }
 
-/// A row for each.
+/// A row for each change.
 pub fn table<'a>(all: impl Iterator<Item = &'a Moved>) -> Table {
     let mut table = Table::new(&["!ADDRESS", "NETWORK", "WHAT"]);
     all.for_each(|one| table.row(vec![one.address.clone(), one.network.clone(), one.what.clone()]));

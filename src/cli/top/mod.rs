@@ -1,13 +1,14 @@
-//! `allod top`: rates, errors and fill, live on a terminal, once elsewhere.
+//! `allod top`: rates, errors and fill, live on a terminal, or once.
 //!
 //! ```text
 //! /metrics of each node ─▶ scrape ─▶ two looks ─▶ view ─▶ screen, or JSON
 //! scope.list, network.usage (only if asked for) ───────────▶┘
 //! ```
 //!
-//! The metrics carry what costs the server nothing to tell. What it must count first (scopes) is asked for by `--scopes` only.
+//! The metrics contain what costs the server nothing to report. What it would have to count first (scopes) is requested only
+//! with `--scopes`.
 //!
-//! Review notes: is the terminal given back, whatever ends it? Does a node that is away end nothing but its own figures?
+//! Review notes: is the terminal restored, whatever ends the program? Does an unreachable node affect only its own figures?
 
 mod scrape;
 mod screen;
@@ -33,14 +34,14 @@ use scrape::Scrape;
 use screen::{Beside, Screen};
 use view::{Looks, Sort, View};
 
-/// Counting scopes reads every reservation: a screen asks for it no oftener.
+/// Counting scopes reads every reservation, so the screen does not ask for it more often.
 const SCOPES_EVERY: Duration = Duration::from_secs(10);
 
 /// `allod top`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Top {
-    /// Where metrics are [default: the port after that of each --server]
+    /// Addresses of the metrics [default: the port after that of each --server]
     #[arg(long, value_name = "HOST:PORT,…")]
     metrics: Option<String>,
     /// Only this network, with its subnets and pools
@@ -49,32 +50,32 @@ pub struct Top {
     /// Scopes too; the server counts all reservations for it
     #[arg(long)]
     scopes: bool,
-    /// Print once and end, as where stdout is no terminal
+    /// Print once and end (the default if stdout is not a terminal)
     #[arg(long)]
     once: bool,
-    /// How long rates are counted
+    /// Over how long rates are measured
     #[arg(long, value_name = "DURATION", value_parser = super::args::seconds, allow_hyphen_values = true, default_value = "2s")]
     interval: u64,
     /// By fill, rate, refused or name
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     sort: Sort,
-    /// Networks, and scopes, that are shown at most
+    /// At most this many networks, and scopes
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     limit: usize,
 }
 
 const AFTER_HELP: &str = "\
 On a terminal: q ends it, s sorts by something else, and networks and scopes for
-which there are no rows are counted. IPV4 and IPV6 are what is taken of what can
-be granted; FULL IN is told where a network fills, by what a minute and more
-have shown.
+which there are no rows are counted. IPV4 and IPV6 show how much is taken of
+what can be granted; FULL IN, for networks that fill up, is estimated from the
+last minute or more.
 
-Networks are told by the node that owns the register, requests by the node that
-is asked; of several nodes name all: --metrics a:7401,b:7401. `refused` are
+Networks come from the node that owns the register, requests from the node that
+is asked; with several nodes, name all: --metrics a:7401,b:7401. `refused` are
 answers such as not_enough_capacity; `failed` are overloaded, unavailable and
 the like, which clients repeat.";
 
-/// Shows them until somebody ends it, or once.
+/// Shows the figures until the user ends it, or once.
 pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
     let nodes = addresses(args.metrics.as_deref(), &session.options.server)?;
     let only = only(session, args.network.as_deref()).await?;
@@ -82,17 +83,17 @@ pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
     if args.once || session.options.style.format != Format::Table || !Screen::is_there() {
         return once(session, args, &mut watched).await;
     }
-    // What goes wrong at first is said where it stays.
+    // The first errors are printed before the screen is taken, so that they stay visible.
     let problems = watched.look().await;
     watched.must_answer(&problems)?;
     live(session, args, &mut watched).await
 }
 
-/// Which networks are shown, of the one that was asked for.
+/// Which networks to show for the one that the user named.
 async fn only(session: &mut Session, asked: Option<&str>) -> Done<Only> {
     let Some(asked) = asked else { return Ok(Only::All) };
     match session.try_call("network.get", named(asked)).await {
-        // Metrics may be there all the same, where it is not known whose the name is.
+        // The metrics may be available although nobody can tell whose name it is.
         Ok(found) => Ok(match Named::of(session, asked, &found).await {
             Ok(Named::Closed { id, name }) => Only::Closed { id, name },
             Ok(Named::Open(name)) => Only::Named(name),
@@ -101,16 +102,18 @@ async fn only(session: &mut Session, asked: Option<&str>) -> Done<Only> {
         Err(error) if error.rpc().is_some_and(|error| error.kind == "not_found") => {
             Err(Failure::of_method("network.get", &Value::Object(named(asked)), &error).into())
         }
-        // And here.
+        // Likewise.
         Err(_) => Ok(Only::Named(asked.to_owned())),
     }
 }
 
 async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
-    let problems = watched.look().await;
+    let mut problems = watched.look().await;
     watched.must_answer(&problems)?;
+    // A node that did not answer has no rates at the second look either, and would only be waited for again.
+    watched.nodes.retain(|node| watched.looks.contains_key(node));
     tokio::time::sleep(Duration::from_secs(args.interval)).await;
-    let problems = watched.look().await;
+    problems.extend(watched.look().await);
     watched.must_answer(&problems)?;
     let mut beside = Beside { problems, width: session.options.style.width, ..Beside::default() };
     let mut view = watched.view();
@@ -146,7 +149,8 @@ async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
     Ok(Exit::Success)
 }
 
-const OWNER_MISSING: &str = "no node that was asked owns the register, so nothing is known of networks: `allod cluster nodes` names it, --metrics its HTTP port";
+const OWNER_MISSING: &str = "no node that was asked owns the register, so nothing is known of networks: `allod cluster nodes` \
+                             says whether another one does, whose HTTP port --metrics names then";
 
 async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
     let mut ends = Ends::new()?;
@@ -178,7 +182,7 @@ async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
         beside.problems.extend(watched.only.problem());
         let tick = tokio::time::sleep(Duration::from_secs(args.interval.max(1)));
         tokio::pin!(tick);
-        // A key draws the same looks anew.
+        // A key redraws the same looks.
         loop {
             Screen::show(&fitted(&view, &beside, sort, args.limit, Screen::size().1))?;
             tokio::select! {
@@ -199,7 +203,7 @@ fn named(network: &str) -> Map<String, Value> {
     Map::from_iter([("network".to_owned(), network.into())])
 }
 
-/// The view with so many networks, and scopes, that it has no more lines than there are rows; no fewer than one of each.
+/// The view with as many networks and scopes as fit into the rows, but at least one of each.
 fn fitted(view: &View, beside: &Beside, sort: Sort, most: usize, rows: usize) -> String {
     let (mut shown, mut limit) = (view.clone(), most.min(rows));
     sort.sort(&mut shown.networks);
@@ -213,13 +217,13 @@ fn fitted(view: &View, beside: &Beside, sort: Sort, most: usize, rows: usize) ->
     }
 }
 
-/// Keeps so many networks, and counts the others.
+/// Keeps that many networks, and counts the others.
 fn keep(view: &mut View, limit: usize) {
     view.networks_more += view.networks.len().saturating_sub(limit);
     view.networks.truncate(limit);
 }
 
-/// All scopes as the protocol tells them, those with the most addresses first.
+/// All scopes as in the protocol, those with the most addresses first.
 async fn scopes(session: &mut Session, args: &Top) -> Done<Value> {
     let asked = args.network.as_deref().map_or_else(Map::new, named);
     let answer = super::pages::all(session, &Ask::new("scope.list", &asked), "scopes").await?;
@@ -228,17 +232,18 @@ async fn scopes(session: &mut Session, args: &Top) -> Done<Value> {
     Ok(Value::Array(scopes))
 }
 
-/// Where the metrics of these servers are: what was said, or the port that follows by default, 7401 behind 7400.
+/// Where the metrics of these servers are: the given addresses, or the port after each server's, as by default (7401 after
+/// 7400).
 fn addresses(metrics: Option<&str>, servers: &str) -> Result<Vec<String>, Failure> {
     if let Some(metrics) = metrics {
-        // As Prometheus has it, too.
+        // Also accepts the URL that Prometheus uses.
         let plain = |url: &str| url.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
         let nodes: Vec<String> = metrics.split(',').map(plain).collect();
         return match nodes.iter().find(|node| super::check_server(node).is_err()) {
             None => Ok(nodes),
             Some(wrong) => Err(Failure::usage(
                 "read the metrics",
-                format!("`{wrong}` is no host and port"),
+                format!("`{wrong}` is not a host and port"),
                 "name HTTP ports: `--metrics 127.0.0.1:7401`",
             )),
         };
@@ -264,11 +269,11 @@ fn no_metrics(reason: String) -> Failure {
     }
 }
 
-/// Networks that are shown. Metrics call them by their names, whoever named one by its id.
+/// Which networks are shown. Metrics use their names, even if the user named one by its id.
 enum Only {
     All,
     Named(String),
-    /// One that was deleted, of which metrics tell nothing; they may of another that has its name by now.
+    /// A deleted network. Metrics do not contain it, but may contain another one that has its name by now.
     Closed {
         id: String,
         name: String,
@@ -284,11 +289,11 @@ impl Only {
         }
     }
 
-    /// Why nothing is shown beside the pools, if so.
+    /// Why only the pools are shown, if that is so.
     fn problem(&self) -> Option<String> {
         let Self::Closed { id, name } = self else { return None };
         Some(format!(
-            "network `{name}` was deleted, and is remembered for what it holds: metrics tell nothing of it; `allod network \
+            "network `{name}` was deleted, and is remembered for what it holds: metrics do not show it; `allod network \
              restore {id}` brings it back"
         ))
     }
@@ -303,7 +308,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Asks all at once; what went wrong, a line each.
+    /// Asks all nodes at once. Returns the errors, a line each.
     async fn look(&mut self) -> Vec<String> {
         let asked = self.nodes.iter().map(|node| {
             let (node, timeout) = (node.clone(), self.timeout);
@@ -326,7 +331,7 @@ impl Watched {
         problems
     }
 
-    /// At least one of them.
+    /// Fails unless at least one of them has answered.
     fn must_answer(&self, problems: &[String]) -> Result<(), Failure> {
         if self.looks.is_empty() { Err(no_metrics(problems.join("; "))) } else { Ok(()) }
     }
@@ -342,7 +347,7 @@ impl Watched {
     }
 }
 
-/// Keys, and what ends it from outside.
+/// Keys, and signals that end the program.
 struct Ends {
     keys: mpsc::Receiver<u8>,
     interrupt: Signal,
@@ -370,7 +375,7 @@ impl Ends {
         })
     }
 
-    /// The next key; none to end.
+    /// The next key; none if the program should end.
     async fn next(&mut self) -> Option<u8> {
         tokio::select! {
             key = self.keys.recv() => key,

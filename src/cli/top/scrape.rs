@@ -1,4 +1,4 @@
-//! What a node tells at `/metrics`: asked by HTTP, and the text that it answers read.
+//! Fetches and parses a node's `/metrics`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,24 +8,24 @@ use crate::cli::fetch;
 /// Labels of a sample, by name.
 pub type Labels = BTreeMap<String, String>;
 
-/// One answer, and when it came.
+/// One answer, and its time of arrival.
 #[derive(Debug, Clone)]
 pub struct Scrape {
-    /// When.
+    /// The time of arrival.
     pub at: Instant,
     /// By name of the metric, with labels.
     pub samples: BTreeMap<String, Vec<(Labels, f64)>>,
 }
 
 impl Scrape {
-    /// Reads the text format of Prometheus; a line that is none of it is an error.
+    /// Parses the text format of Prometheus; a line that does not belong to it is an error.
     ///
     /// # Errors
-    /// A sentence with the line.
+    /// A sentence that quotes the line.
     pub fn read(text: &str, at: Instant) -> Result<Self, String> {
         let mut samples: BTreeMap<String, Vec<(Labels, f64)>> = BTreeMap::new();
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (name, labels, value) = sample(line).ok_or_else(|| format!("`{line}` is no sample of a metric"))?;
+            let (name, labels, value) = sample(line).ok_or_else(|| format!("`{line}` is not a sample of a metric"))?;
             samples.entry(name.to_owned()).or_default().push((labels, value));
         }
         Ok(Self { at, samples })
@@ -61,7 +61,7 @@ fn sample(line: &str) -> Option<(&str, Labels, f64)> {
     Some((name, labels, value.parse().ok()?))
 }
 
-/// The text up to the closing quote, and what is behind it.
+/// The text up to the closing quote, and the rest after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut escaped) = (String::new(), false);
     for (at, c) in text.char_indices() {
@@ -80,7 +80,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 /// Asks `address` (a host and a port) for its metrics.
 ///
 /// # Errors
-/// A sentence: it is not reached, does not answer in time, or answers something else.
+/// A sentence: it cannot be reached, does not answer in time, or answers something else.
 pub async fn ask(address: &str, timeout: Duration) -> Result<Scrape, String> {
     let answer = fetch::get(address, "/metrics", timeout).await?;
     match answer.code() {
@@ -102,7 +102,7 @@ mod tests {
         let asked = tokio::spawn(async move { ask(&address, Duration::from_secs(600)).await });
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"{\"jsonrpc\":\"2.0\"}\n").await.unwrap();
-        // It is open still.
+        // The connection is still open.
         let problem = asked.await.unwrap().unwrap_err();
         assert_eq!(problem, "it answers something else than HTTP: `{\"jsonrpc\":\"2.0\"}`");
     }

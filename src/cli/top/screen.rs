@@ -1,4 +1,4 @@
-//! A view as text, and the terminal that is taken for it and given back.
+//! Renders a view as text, and takes over the terminal and restores it.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -13,23 +13,23 @@ use crate::cli::output::{short_range, text_of};
 use crate::cli::time::lasting;
 use crate::core::plural::counted;
 
-/// Takes the whole terminal, without a cursor; what was there comes back.
+/// Switches to the alternate screen and hides the cursor; `LEAVE` restores what was there.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// The terminal, while it is taken: keys come as they are pressed. Dropping it gives it back.
+/// The terminal while it is taken over: keys arrive as they are pressed. Dropping this restores it.
 pub struct Screen {
     before: Termios,
 }
 
 impl Screen {
-    /// Is there somebody who looks, and can press a key?
+    /// Whether somebody is looking and can press a key.
     pub fn is_there() -> bool {
         let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         able && io::stdout().is_terminal() && io::stdin().is_terminal()
     }
 
-    /// Takes it.
+    /// Takes over the terminal.
     ///
     /// # Errors
     /// Those of the terminal.
@@ -50,7 +50,7 @@ impl Screen {
         size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
     }
 
-    /// Shows a text from the upper left corner on.
+    /// Draws a text from the upper left corner.
     ///
     /// # Errors
     /// Those of the terminal.
@@ -65,7 +65,7 @@ impl Screen {
     }
 }
 
-/// The lines for which there are rows; the last row says how many are left out.
+/// The lines that fit into the rows; the last row says how many are left out.
 fn shown(text: &str, rows: usize) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     if lines.len() > rows {
@@ -78,7 +78,7 @@ fn shown(text: &str, rows: usize) -> Vec<String> {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone has nothing to be given back to.
+        // If the terminal is gone there is nothing to restore.
         let _ = write(LEAVE);
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
@@ -90,8 +90,8 @@ fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// So many columns of a line; what styles it counts for none. Between two of its parts if there are any: a number of which the
-/// end is missing is another number.
+/// The first columns of a line, not counting style sequences. Cuts between two parts if possible, because a truncated number
+/// is a different number.
 fn cut(line: &str, width: usize) -> String {
     let plain = anstream::adapter::strip_str(line).to_string();
     if columns(&plain) <= width {
@@ -99,7 +99,7 @@ fn cut(line: &str, width: usize) -> String {
     }
     let fits: String = plain.chars().take(width).collect();
     let room: String = plain.chars().take(width.saturating_sub(1)).collect();
-    // What names the line is none of its parts.
+    // The name at the start of the line is not one of its parts.
     let parts = [", ", "  "].into_iter().filter_map(|joint| room.rfind(joint)).max();
     match parts.filter(|at| 2 * at >= width) {
         Some(at) => format!("{} …", room[..at].trim_end()).chars().take(width).collect(),
@@ -107,7 +107,7 @@ fn cut(line: &str, width: usize) -> String {
     }
 }
 
-/// Columns that give way where there is no room, the least telling first.
+/// Columns that are dropped if there is no room, the least informative first.
 const NETWORKS_LEAST: &[&str] =
     &["FREE6", "RELEASED/S", "HELD", "GRANTED/S", "REALM", "WAITING", "IPV6", "REFUSED/S", "FREE", "FULL IN"];
 const POOLS_LEAST: &[&str] = &["KIND", "NAME", "DECLINED", "COOLING", "RESERVED", "HELD", "SIZE"];
@@ -116,17 +116,17 @@ const SCOPES_LEAST: &[&str] = &["OBSOLETE", "RESERVATIONS", "UNBOUND"];
 /// What is shown besides the view.
 #[derive(Debug, Default)]
 pub struct Beside {
-    /// What went wrong, a line each.
+    /// Errors, a line each.
     pub problems: Vec<String>,
     /// Scopes of `scope.list`, those with the most addresses first.
     pub scopes: Option<Value>,
-    /// Answer of `network.usage`.
+    /// The answer of `network.usage`.
     pub usage: Option<Value>,
-    /// Columns that there are.
+    /// The width in columns.
     pub width: Option<usize>,
 }
 
-/// The view as a person reads it, with at most so many scopes.
+/// The view for people, with at most `scopes_max` scopes.
 pub fn text(view: &View, beside: &Beside, scopes_max: usize) -> String {
     let mut text = head(view);
     for problem in &beside.problems {
@@ -219,7 +219,7 @@ fn took(quantiles: Quantiles) -> String {
     }
 }
 
-/// Whole where it is much, a decimal where it is little.
+/// A whole number, or one decimal if it is small.
 fn per_second(rate: f64) -> String {
     if rate == 0.0 {
         "0".to_owned()
@@ -231,7 +231,8 @@ fn per_second(rate: f64) -> String {
 }
 
 fn percent(space: Option<&Space>) -> String {
-    // Rounded down, so that 100 % is full. Of many addresses a few are too small a share to be told by what is counted here.
+    // Rounded down, so that 100 % means full. If few of very many addresses are left, their share is below what a float can
+    // tell.
     let most = |space: &Space| if space.left() > 0.0 { 99.0 } else { 100.0 };
     space.map_or_else(String::new, |space| format!("{:.0} %", (space.full * 100.0).floor().min(most(space))))
 }
@@ -282,7 +283,7 @@ fn networks(networks: &[Network]) -> Table {
     table.without_plain_columns(&plain)
 }
 
-/// Subnets and their pools, of `network.usage`.
+/// Subnets and their pools, from `network.usage`.
 fn pools(usage: &Value) -> Table {
     let mut table = Table::new(&[
         "!SUBNET",
@@ -312,7 +313,7 @@ fn pools(usage: &Value) -> Table {
     table.without_plain_columns(&[("NAME", ""), ("COOLING", "0"), ("DECLINED", "0")])
 }
 
-/// Of `scope.list`, those with the most addresses first.
+/// From `scope.list`, those with the most addresses first.
 fn scopes(scopes: &[Value]) -> Table {
     let mut table = Table::new(&["SCOPE", "#ADDRESSES", "#RESERVATIONS", "#OBSOLETE", "#UNBOUND"]);
     for scope in scopes {

@@ -1,44 +1,32 @@
-//! Two looks at the metrics of each node become rates, quantiles and fill.
+//! Computes rates, quantiles and fill from two looks at the metrics of each node.
 //!
-//! Requests are counted by the node that the client asked, networks by the node that owns the register; so sums over the nodes
-//! count nothing twice. A counter that is lower than before began again from zero: its node was started anew.
+//! Requests are counted by the node that the client asked, networks by the owner of the register; so sums over the nodes
+//! count nothing twice. A counter that is lower than before started again from zero: its node was restarted.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::scrape::{Labels, Scrape};
-use crate::wire::ErrorKind;
-
-/// Kinds of errors that are the server's own, however right the request: it failed. Any other is an answer.
-const FAILED: &[ErrorKind] = &[
-    ErrorKind::Internal,
-    ErrorKind::Unavailable,
-    ErrorKind::Overloaded,
-    ErrorKind::NotReady,
-    ErrorKind::NetworkStopped,
-    ErrorKind::RateLimited,
-];
-/// Methods that grant: what `grant_seconds` is about.
-const GRANTING: &[&str] = &["ip.allocate", "ip.acquire", "ip.claim"];
+use crate::wire::{ErrorKind, Method};
 
 /// The two looks at one node.
 #[derive(Debug)]
 pub struct Looks<'a> {
-    /// Where it was asked.
+    /// The address of its metrics.
     pub address: &'a str,
-    /// The look before, if there is one.
+    /// The previous look, if there is one.
     pub before: Option<&'a Scrape>,
-    /// The latest.
+    /// The latest look.
     pub now: &'a Scrape,
 }
 
 /// Everything that is shown. Rates are per second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct View {
-    /// Time between the looks; 0 with one look, whose rates are absent.
+    /// Time between the looks; 0 if there is only one, which has no rates.
     pub seconds: f64,
-    /// Nodes that were asked.
+    /// Nodes that answered.
     pub nodes: Vec<Node>,
     /// Requests answered.
     pub requests_per_second: f64,
@@ -46,11 +34,11 @@ pub struct View {
     pub granted_per_second: f64,
     /// Reservations ended.
     pub released_per_second: f64,
-    /// Requests answered by an error, by its kind; only kinds that occurred.
+    /// Requests answered with an error, by kind; only kinds that occurred.
     pub refused_per_second: BTreeMap<String, f64>,
-    /// Requests answered by an error for which the server is to blame, by its kind; only kinds that occurred.
+    /// Requests answered with an error that is the server's fault, by kind; only kinds that occurred.
     pub failed_per_second: BTreeMap<String, f64>,
-    /// Groups made durable.
+    /// Groups committed.
     pub commits_per_second: f64,
     /// How long grants took.
     pub grant_seconds: Quantiles,
@@ -64,9 +52,9 @@ pub struct View {
     pub conflicts: u64,
     /// Networks that are stopped while the others go on.
     pub stopped: Vec<String>,
-    /// The store takes changes; absent where no node that was asked owns the register.
+    /// Whether the store takes changes; absent if no node that was asked owns the register.
     pub store_ready: Option<bool>,
-    /// Networks, in the order asked for.
+    /// Networks, in the requested order.
     pub networks: Vec<Network>,
     /// Networks that `--limit` leaves out.
     pub networks_more: usize,
@@ -77,13 +65,13 @@ pub struct View {
 /// A node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Node {
-    /// Where its metrics are.
+    /// The address of its metrics.
     pub metrics: String,
     /// Version of the server.
     pub version: String,
-    /// It owns the register.
+    /// Whether it owns the register.
     pub owner: bool,
-    /// How long it runs, by the clock of this machine.
+    /// How long it has been running, by the clock of this machine.
     pub uptime_seconds: Option<u64>,
     /// Its memory.
     pub resident_bytes: Option<u64>,
@@ -91,12 +79,12 @@ pub struct Node {
     pub connections: u64,
 }
 
-/// Within bounds of buckets, as Prometheus computes it; absent where nothing happened.
+/// Interpolated within histogram buckets, as Prometheus does; absent if nothing happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Quantiles {
     /// The median.
     pub p50: Option<f64>,
-    /// One in a hundred takes longer.
+    /// The 99th percentile.
     pub p99: Option<f64>,
 }
 
@@ -107,7 +95,7 @@ pub struct Network {
     pub network: String,
     /// Its realm.
     pub realm: String,
-    /// Of the family with the least room: the share that is not free.
+    /// The share that is not free, of the family with the least room.
     pub full: f64,
     /// Its IPv4 addresses.
     pub ipv4: Option<Space>,
@@ -115,23 +103,23 @@ pub struct Network {
     pub ipv6: Option<Space>,
     /// Reservations held.
     pub reservations: u64,
-    /// Granted.
+    /// Reservations granted.
     pub granted_per_second: f64,
-    /// Ended.
+    /// Reservations ended.
     pub released_per_second: f64,
-    /// Refused, by kind.
+    /// Requests refused, by kind.
     pub refused_per_second: BTreeMap<String, f64>,
-    /// Requests that wait for capacity: also those that wait for other networks as well.
+    /// Requests that wait for capacity, including those that also wait for other networks.
     pub waiting: u64,
-    /// How long the oldest of them waits.
+    /// How long the oldest of them has waited.
     pub waiting_oldest_seconds: Option<f64>,
     /// Requests that wait to be decided.
     pub queued: u64,
-    /// When nothing is free any more, if it goes on so.
+    /// Time until nothing is free any more, at the present rate.
     pub exhausted_in_seconds: Option<f64>,
 }
 
-/// Addresses of one family; above 2^53 they are rounded.
+/// Addresses of one family; figures above 2^53 are rounded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Space {
     /// All.
@@ -140,32 +128,32 @@ pub struct Space {
     pub held: f64,
     /// Kept from automatic grants.
     pub reserved: f64,
-    /// Let go a short time ago.
+    /// Released a short time ago.
     pub cooling: f64,
-    /// Somebody else answers there.
+    /// Declined: somebody else uses them.
     pub declined: f64,
     /// Free.
     pub free: f64,
-    /// What automatic grants draw from, and how much of it is left; 0 and 0 where there is nothing such.
+    /// What automatic grants draw from; 0 if there are no such addresses.
     pub grantable_size: f64,
-    /// See there.
+    /// How much of that is left.
     pub grantable: f64,
-    /// The share of what automatic grants draw from that is not left; where that is nothing, the share that is not free.
+    /// The share of `grantable_size` that is not left; if that is 0, the share of all addresses that is not free.
     pub full: f64,
 }
 
 impl Space {
-    /// How much there is to grant, and how much of it is left: of a network of static pools, to claim.
+    /// How much there is, and how much of it is left: for automatic grants, or for claims if all pools are static.
     fn room(&self) -> (f64, f64) {
         if self.grantable_size > 0.0 { (self.grantable_size, self.grantable) } else { (self.size, self.free) }
     }
 
-    /// What is left for who asks.
+    /// How much is left.
     pub fn left(&self) -> f64 {
         self.room().1
     }
 
-    /// Is nothing left of what automatic grants draw from?
+    /// Whether nothing is left for automatic grants.
     pub fn is_full(&self) -> bool {
         self.grantable_size > 0.0 && self.grantable == 0.0
     }
@@ -177,7 +165,7 @@ impl Network {
         self.refused_per_second.values().sum()
     }
 
-    /// Does a family have nothing left to grant?
+    /// Whether a family has nothing left to grant.
     pub fn is_full(&self) -> bool {
         self.spaces().any(Space::is_full)
     }
@@ -187,7 +175,7 @@ impl Network {
     }
 }
 
-/// In what order networks are shown.
+/// The order in which networks are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Sort {
     /// The fullest first
@@ -202,7 +190,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// The next one, for who presses a key.
+    /// The next order, when the user presses the key.
     pub const fn next(self) -> Self {
         match self {
             Self::Fill => Self::Rate,
@@ -212,7 +200,7 @@ impl Sort {
         }
     }
 
-    /// Puts networks in order; equals by name.
+    /// Sorts networks; ties by name.
     pub fn sort(self, networks: &mut [Network]) {
         let key = |network: &Network| match self {
             Self::Fill => network.full,
@@ -224,12 +212,12 @@ impl Sort {
     }
 }
 
-/// A metric of the looks: how much it rose in a second, sample by sample.
+/// By how much each sample of a metric rose, in a second.
 fn rises<'a>(looks: &'a Looks<'a>, name: &'a str) -> impl Iterator<Item = (&'a Labels, f64)> {
     let seconds = seconds(looks);
     let before: BTreeMap<&Labels, f64> = looks.before.iter().flat_map(|before| before.all(name)).collect();
-    // What was not counted before began at 0, unless it was only not told: by a node that came to own the register, or that
-    // has more networks than it tells of.
+    // A sample that was absent before started at 0, unless it existed and was only not reported: by a node that became the
+    // owner since, or that has more networks than it reports.
     let told =
         |scrape: &Scrape| (scrape.one("allod_owner"), scrape.one("allod_metrics_networks_dropped").unwrap_or(0.0));
     let from_zero = looks.before.is_some_and(|before| told(before) == (looks.now.one("allod_owner"), 0.0));
@@ -248,7 +236,7 @@ fn rise(looks: &Looks<'_>, name: &str) -> f64 {
     rises(looks, name).map(|(_, rise)| rise).sum()
 }
 
-/// Counts by upper bound, as they rose.
+/// Rises by upper bound of the bucket.
 #[derive(Default)]
 struct Buckets(BTreeMap<u64, f64>);
 
@@ -256,7 +244,7 @@ impl Buckets {
     fn add(&mut self, looks: &Looks<'_>, name: &str, counts: impl Fn(&Labels) -> bool) {
         for (labels, rise) in rises(looks, name).filter(|(labels, _)| counts(labels)) {
             let bound: f64 = labels.get("le").and_then(|le| le.parse().ok()).unwrap_or(f64::INFINITY);
-            // Bounds are positive, so their bits are in their order.
+            // Bounds are positive, so their bits sort like the numbers.
             *self.0.entry(bound.to_bits()).or_default() += rise;
         }
     }
@@ -265,7 +253,8 @@ impl Buckets {
         Quantiles { p50: self.quantile(0.5), p99: self.quantile(0.99) }
     }
 
-    /// Linear between the bounds of the bucket; in the last one, which has no upper bound, its lower one.
+    /// Interpolates linearly between the bounds of the bucket; in the last one, which has no upper bound, returns the lower
+    /// one.
     fn quantile(&self, share: f64) -> Option<f64> {
         let all = *self.0.values().last()?;
         let (wanted, mut lower, mut below) = (all * share, 0.0, 0.0);
@@ -281,7 +270,7 @@ impl Buckets {
 }
 
 impl View {
-    /// Of these looks; `now_unix_seconds` is the time of this machine. All networks, in no order.
+    /// From these looks; `now_unix_seconds` is the time of this machine. Contains all networks, unsorted.
     pub fn of(nodes: &[Looks<'_>], now_unix_seconds: f64) -> Self {
         let mut view = Self::default();
         let (mut grants, mut commits) = (Buckets::default(), Buckets::default());
@@ -291,21 +280,22 @@ impl View {
             view.count_requests(looks);
             view.commits_per_second += rise(looks, "allod_commits_total");
             grants.add(looks, "allod_request_duration_seconds_bucket", |labels| {
-                labels.get("method").is_some_and(|method| GRANTING.contains(&method.as_str()))
+                labels.get("method").is_some_and(|method| Method::GRANTING.iter().any(|of| of.name() == method))
             });
             commits.add(looks, "allod_commit_duration_seconds_bucket", |_| true);
             if looks.now.one("allod_owner") == Some(1.0) {
                 view.store_ready = looks.now.one("allod_store_ready").map(|ready| ready > 0.0);
                 view.networks_left_out = looks.now.one("allod_metrics_networks_dropped").unwrap_or(0.0) as u64;
                 view.networks = networks(looks);
-                // A server from before it was told has only the sum, in which one that waits for several networks counts in each.
+                // An older server reports only a count per network, so a request that waits for several networks counts in
+                // each.
                 let of_networks = || view.networks.iter().map(|network| network.waiting).sum();
                 view.waiting = looks.now.one("allod_waiting_requests").map_or_else(of_networks, |count| count as u64);
             }
         }
         view.grant_seconds = grants.quantiles();
         view.commit_seconds = commits.quantiles();
-        // Of none the sum would be -0.
+        // The sum of an empty iterator would be -0.
         view.granted_per_second = view.networks.iter().fold(0.0, |sum, network| sum + network.granted_per_second);
         view.released_per_second = view.networks.iter().fold(0.0, |sum, network| sum + network.released_per_second);
         view.queued = view.networks.iter().map(|network| network.queued).sum();
@@ -322,7 +312,7 @@ impl View {
             if outcome == "ok" || rate == 0.0 {
                 continue;
             }
-            let failed = FAILED.iter().any(|kind| kind.as_str() == outcome);
+            let failed = ErrorKind::FAILURES.iter().any(|kind| kind.as_str() == outcome);
             let kinds = if failed { &mut self.failed_per_second } else { &mut self.refused_per_second };
             *kinds.entry(outcome.to_owned()).or_default() += rate;
         }
@@ -487,7 +477,7 @@ mod tests {
         };
         assert_eq!(seen(told(16, 0)), (1.0, 0.0, true));
         assert_eq!(seen(told(16, 12)), (0.25, 12.0, false));
-        // Static pools, and servers that tell no more.
+        // Static pools, and servers that report no more.
         assert_eq!(seen(told(0, 0)), (0.21875, 200.0, false));
         assert_eq!(seen(row("size", 256) + &row("free", 200)), (0.21875, 200.0, false));
     }

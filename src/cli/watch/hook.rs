@@ -1,4 +1,4 @@
-//! The command of an event: what it is told, and what its failure means.
+//! Runs a command for each event: its environment, and what its failure means.
 
 use std::collections::HashMap;
 use std::process::{ExitStatus, Stdio};
@@ -15,7 +15,7 @@ use super::{Ends, Handled, OnFailure};
 use crate::client::{Client, ClientError, is_passing};
 use crate::core::address::{Address, Cidr};
 
-/// Members of an event that become `EVENT_…`. One that an event does not have is empty, never left over from elsewhere.
+/// Members of an event that become `EVENT_…` variables. A missing member is set empty, so that no value is inherited.
 const FACTS: [&str; 13] = [
     "type",
     "time",
@@ -31,10 +31,10 @@ const FACTS: [&str; 13] = [
     "by",
     "reason",
 ];
-/// Before a failed command is run again: the first wait, doubled each time up to the longest.
+/// The waits before a failed command is run again: the first, doubled each time, up to the longest.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
-/// Networks whose subnets are remembered.
+/// The most networks whose subnets are cached.
 const NETWORKS_MAX: usize = 1_024;
 
 /// Runs a command for each event.
@@ -43,7 +43,7 @@ pub(super) struct Hook {
     command: String,
     prefix: String,
     on_failure: OnFailure,
-    /// Networks by id, as they are until an event says that they changed. None: it is no more.
+    /// Networks by id, cached until an event says that they changed. None: the network is gone.
     networks: HashMap<String, Option<Value>>,
 }
 
@@ -52,7 +52,7 @@ impl Hook {
         Self { client, command, prefix, on_failure, networks: HashMap::new() }
     }
 
-    /// Runs the command for an event, as often as its failure means.
+    /// Runs the command for an event, and handles its failure as configured.
     pub(super) async fn run(&mut self, event: &Value, ends: &mut Ends) -> Done<Handled> {
         let variables = tokio::select! {
             variables = self.variables(event) => variables?,
@@ -91,7 +91,7 @@ impl Hook {
         }
     }
 
-    /// Runs the command once, and waits for it, even if asked to end meanwhile.
+    /// Runs the command once, and waits for it, even if asked to end meanwhile. Also returns whether that happened.
     async fn once(
         &self,
         event: &Value,
@@ -117,7 +117,7 @@ impl Hook {
         Ok((status, was_asked))
     }
 
-    /// What a command is told in its environment.
+    /// The environment variables of the command.
     pub(super) async fn variables(&mut self, event: &Value) -> Done<Vec<(String, String)>> {
         let text = |name: &str| event.get(name).map(text_of).unwrap_or_default();
         let mut variables: Vec<(String, String)> =
@@ -135,7 +135,7 @@ impl Hook {
         Ok(variables)
     }
 
-    /// The network as it is; none: it is no more.
+    /// The current state of the network; none if it is gone.
     async fn network(&mut self, id: &str) -> Done<Option<Value>> {
         if let Some(network) = self.networks.get(id) {
             return Ok(network.clone());
@@ -145,7 +145,7 @@ impl Hook {
             match self.client.call("network.get", params.clone()).await {
                 Ok(network) => break Some(network),
                 Err(ClientError::Rpc(error)) if error.kind == "not_found" => break None,
-                // As the watch itself does, for as long as it takes.
+                // Retry for as long as it takes, as the watch itself does.
                 Err(error) if is_passing(&error) || matches!(error, ClientError::TimedOut { .. }) => {
                     tokio::time::sleep(RETRY_FIRST).await;
                 }
@@ -162,12 +162,12 @@ impl Hook {
     }
 }
 
-/// Hands the event over and waits for the end of the command, whether it reads it or not.
+/// Writes the event to the command and waits for its end, whether it reads the event or not.
 async fn feed_and_wait(child: &mut Child, text: String) -> std::io::Result<ExitStatus> {
     let stdin = child.stdin.take();
     let feed = async move {
         if let Some(mut stdin) = stdin {
-            // A command that does not read has what it needs in its environment.
+            // A command that does not read its input has everything it needs in its environment.
             let _ = stdin.write_all(text.as_bytes()).await;
         }
     };
@@ -175,7 +175,7 @@ async fn feed_and_wait(child: &mut Child, text: String) -> std::io::Result<ExitS
     status
 }
 
-/// What an event is about as a reservation has it: the address, and its subnet as it is now.
+/// The address of an event in the form of a reservation, with its subnet as it is now.
 fn held(event: &Value, network: Option<&Value>) -> Value {
     let address = event.get("address").map(text_of).unwrap_or_default();
     let parsed = address.parse::<Address>().ok();
@@ -203,7 +203,7 @@ fn held(event: &Value, network: Option<&Value>) -> Value {
     })
 }
 
-/// An event in a sentence.
+/// The event in a message.
 fn named(event: &Value) -> String {
     let text = |name: &str| event.get(name).map(text_of).unwrap_or_default();
     let about = if event.get("address").is_some() { text("address") } else { format!("network `{}`", text("network")) };
@@ -212,7 +212,7 @@ fn named(event: &Value) -> String {
 
 fn say(words: &str) {
     use std::io::Write;
-    // A stderr that is gone hears nothing; the command still runs.
+    // Errors are ignored if stderr is gone; the command still runs.
     let _ = writeln!(anstream::stderr(), "{words}");
 }
 
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
     use crate::client::Options;
 
-    /// The address of a server that refuses the first call so, and answers the others with a network.
+    /// The address of a server that refuses the first call with this kind, and answers all others with a network.
     fn refuses_once(kind: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -233,7 +233,7 @@ mod tests {
             let lines = BufReader::new(stream.try_clone().unwrap()).lines();
             for (count, line) in lines.map_while(Result::ok).enumerate() {
                 let id = serde_json::from_str::<Value>(&line).unwrap()["id"].take();
-                // So late that the client has no time to ask again.
+                // So long that the client itself has no time to retry.
                 let data = json!({"kind": kind, "applied": false, "retry_after_ms": 5_000});
                 let answer = match count {
                     0 => json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": kind, "data": data}}),

@@ -1,10 +1,10 @@
-//! An event as a line for people. Events come one by one, so columns are as wide as they usually need to be.
+//! An event as a line for people. Events come one by one, so the columns have the widths that usually suffice.
 
 use serde_json::Value;
 
 use super::super::output::text_of;
 
-/// What stands above the first line.
+/// The heading.
 pub const HEAD: &str = "TIME                      EVENT            ADDRESS          NETWORK       OWNER\n";
 
 /// The line of an event.
@@ -18,7 +18,7 @@ pub fn of(event: &Value) -> String {
     };
     let mut line =
         format!("{}  {:<15}  {address:<15}  {:<12}  {}", text("time"), text("type"), text("network"), text("owner"));
-    // What goes without saying is not said.
+    // Defaults are not shown.
     for (name, plain) in [("scope", "default"), ("slot", "0"), ("claimant", ""), ("reason", "")] {
         let value = text(name);
         if !value.is_empty() && value != plain {

@@ -1,8 +1,8 @@
-//! Why nobody holds an address, and what to type to have it. Pure.
+//! Why nobody holds an address, and what to type to get it. Pure.
 //!
-//! The server says one word, the state; what stands behind it (a reserved range and for whom, what is draining, which
-//! address the gateway is, where claims are taken) is in the configuration of the network. The order in which it is told
-//! is that in which a claim is refused for it, so that the advice is not refused for the next reason.
+//! The server only reports a state; the reason (a reserved range and its owner, what is draining, the gateway, where claims
+//! are allowed) is in the configuration of the network. Reasons are checked in the order in which the server refuses a
+//! claim, so that following the advice does not lead to the next refusal.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::cli::output::{list, short_range, text_of};
 use crate::cli::quote::{option, owner_options, shell};
 use crate::core::address::{Address, Cidr, Family, Range};
 
-/// Where an address lies in a network.
+/// The position of an address in a network.
 #[derive(Debug)]
 pub struct Place<'a> {
     address: Address,
@@ -23,8 +23,8 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The place of an address in a network as the server shows it, which may be one that is deleted and remembered. None
-    /// where it lies in none of its subnets.
+    /// The position of an address in a network as the server shows it; the network may be deleted and remembered. None if
+    /// the address is in none of its subnets.
     pub fn of(address: &str, network: &'a Value, is_deleted: bool) -> Option<Self> {
         let address: Address = address.parse().ok()?;
         let covers = |of: &&Value| text(of, "range").parse::<Range>().is_ok_and(|range| range.contains(address));
@@ -36,7 +36,7 @@ impl<'a> Place<'a> {
         Some(Self { address, network, cidr, subnet, pool, reserved, is_deleted })
     }
 
-    /// What of the configuration covers it, as fields.
+    /// The subnet, pool and reserved range that contain it, as fields.
     pub fn fields(&self) -> [(&'static str, String); 4] {
         let pool = self.pool.map_or_else(
             || "none".to_owned(),
@@ -56,7 +56,7 @@ impl<'a> Place<'a> {
                 let part = Some(text(whom, member)).filter(|part| part != plain && !part.is_empty());
                 part.map_or_else(String::new, |part| format!("{word} `{part}`"))
             };
-            // Without a slot it is for all of them, so that slot `0` says something here.
+            // Without a slot the range is for all slots, so slot `0` is worth showing here.
             let [scope, slot] = [part("scope", "default", " of scope"), part("slot", "", ", slot")];
             format!("`{}`{scope}{slot}", text(whom, "owner"))
         });
@@ -82,7 +82,7 @@ impl<'a> Place<'a> {
             "reserved" if self.reserved.is_some_and(|reserved| reserved.get("for").is_some()) => {
                 format!("kept for one owner, who claims it as any other address{}", and_only(""))
             }
-            "reserved" => format!("kept from automatic allocation{}", and_only("; `--force` claims it all the same")),
+            "reserved" => format!("kept from automatic allocation{}", and_only("; `--force` claims it nevertheless")),
             "cooling" => format!("released a short time ago; its last owner gets it back at once{}", and_only("")),
             "free" => match (&only_claims, self.kind_of_pool()) {
                 (Some(only), _) => format!("nobody holds it; {only}"),
@@ -135,7 +135,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Does its network take claims, and not here?
+    /// Does its network allow claims only in static pools, and this is not one?
     fn only_static_pools(&self) -> bool {
         self.network.get("static_only") == Some(&Value::Bool(true)) && self.kind_of_pool() != Some("static")
     }
@@ -144,7 +144,7 @@ impl<'a> Place<'a> {
         Some(self.pool?.get("kind").and_then(Value::as_str).unwrap_or("dynamic"))
     }
 
-    /// What around it is draining: the noun, and by what its command knows it.
+    /// The subnet or pool around it that is draining: the noun, and the name for the command.
     fn draining(&self) -> Vec<(&'static str, String)> {
         let drains = |of: &Value| of.get("draining") == Some(&Value::Bool(true));
         let subnet = drains(self.subnet).then(|| ("subnet", self.cidr.to_string()));
@@ -156,7 +156,7 @@ impl<'a> Place<'a> {
         text(self.subnet, "gateway").parse::<Address>().is_ok_and(|gateway| gateway == self.address)
     }
 
-    /// What it is that makes it unusable.
+    /// What makes it unusable.
     fn special(&self) -> String {
         let what = match self.cidr.family() {
             _ if self.is_gateway() => "the gateway",
@@ -168,7 +168,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A range as people type it: one address without its equal.
+/// A range in its shortest form, a single address without the repetition.
 fn range_of(of: &Value) -> String {
     let range = text(of, "range");
     range.parse::<Range>().map_or(range, Range::as_typed)

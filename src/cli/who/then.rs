@@ -1,4 +1,4 @@
-//! `allod who ADDRESS --at TIME`: who held it then, who granted that and why; or what came before and after.
+//! `allod who ADDRESS --at TIME`: who held the address then, who granted it and why; or what came before and after.
 
 use serde_json::{Map, Value, json};
 
@@ -11,21 +11,21 @@ use crate::cli::quote::shell;
 use crate::cli::session::{Done, Session};
 use crate::cli::time::Time;
 
-/// What the history says of an address and a time.
+/// What the history says about an address at a time.
 #[derive(Debug, Default)]
 struct Then {
-    /// What was held: the event that made it so, and the one that granted it.
+    /// The reservations: the event that made each as it was, and the event that granted it.
     held: Vec<(Value, Option<Value>)>,
-    /// The last event up to then, and the first one behind it.
+    /// The last event up to that time, and the first one after it.
     before: Option<Value>,
     after: Option<Value>,
-    /// Where the history that is kept begins, if that is later.
+    /// The beginning of the available history, if that is later.
     begins: Option<Value>,
-    /// Nothing is kept, of no address: it began anew since.
+    /// The history has no events at all: it began anew.
     is_empty: bool,
 }
 
-/// Answers.
+/// Runs the command.
 pub async fn run(session: &mut Session, address: &str, at: Time) -> Done<Exit> {
     let at = at.past(session, &format!("tell who held {address} then")).await?;
     let then = ask(session, address, &at).await?;
@@ -50,7 +50,7 @@ pub async fn run(session: &mut Session, address: &str, at: Time) -> Done<Exit> {
         let network = called(session, event).await;
         print(&format!("{gap}{}", describe((address, &at), &network, event, grant.as_ref())))?;
     }
-    session.say(&format!("\nnext: `allod history {}` tells all of it", shell(address)));
+    session.say(&format!("\nnext: `allod history {}` shows all of it", shell(address)));
     Ok(Exit::Success)
 }
 
@@ -78,7 +78,7 @@ async fn ask(session: &mut Session, address: &str, at: &str) -> Done<Then> {
         }
     }
     if then.held.is_empty() {
-        // What happened at that millisecond belongs to what was before.
+        // Events of that very millisecond count as before.
         let mut pages = ask(&[("from", at)]);
         while then.after.is_none() {
             let events = pages.next(session, PAGE).await?;
@@ -98,8 +98,8 @@ async fn ask(session: &mut Session, address: &str, at: &str) -> Done<Then> {
     Ok(then)
 }
 
-/// What its network was called at that event, and what by now where that is something else: also of one that is deleted, and
-/// remembered while it holds something. Of one that is no more its last name is not asked for.
+/// The name of the network at that event, and the current one if it differs, even if the network is deleted and remembered.
+/// For a network that is gone, the last name is not looked up.
 async fn called(session: &mut Session, event: &Value) -> String {
     let then = event.get("network").map(text_of).unwrap_or_default();
     let Some(id) = event.get("network_id") else { return then };
@@ -131,7 +131,7 @@ fn describe((address, at): (&str, &str), network: &str, event: &Value, grant: Op
         None => "for good".to_owned(),
     };
     let granted = match grant.unwrap_or(event) {
-        // The event in which a transfer, a renewal or the like is told is of somebody else.
+        // The event of a renewal or the like was made by someone other than the grantor.
         event if is_grant(event) => event.clone(),
         _ => Value::Null,
     };
@@ -158,7 +158,7 @@ fn describe((address, at): (&str, &str), network: &str, event: &Value, grant: Op
     ])
 }
 
-/// That nobody held it, and between what.
+/// That nobody held it, and between which events.
 fn nobody(address: &str, at: &str, then: &Then) -> String {
     let held = match &then.begins {
         Some(begins) => format!("nobody knows: the history that is kept begins at {}", text_of(begins)),

@@ -1,15 +1,16 @@
-//! The largest block that still fits into a pool: addresses may be free, and no aligned block of the length that is asked. Pure.
+//! The largest block that still fits into a pool: although addresses are free, there may be no aligned block of the
+//! requested length. Pure.
 
 use serde_json::Value;
 
 use crate::cli::output::{list, short_range, text_of};
 use crate::core::address::{Address, Cidr, Range};
 
-/// Why a block may have no room where addresses are free.
+/// Why a block may not fit although addresses are free.
 pub const NEVER: &str = "a block is aligned and free as a whole: one that contains the network or broadcast address of its \
                          subnet, or the gateway, never fits";
 
-/// A line for each pool of an answer to `network.map` in runs of which more than one address is free.
+/// A line for each pool in an answer to `network.map` in the format `runs` that has a free block of more than one address.
 pub fn lines(map: &Value) -> Vec<String> {
     let line = |pool: &Value| {
         let range = pool.get("range").map(text_of)?;
@@ -19,7 +20,7 @@ pub fn lines(map: &Value) -> Vec<String> {
     list(map, "pools").filter_map(line).collect()
 }
 
-/// The largest aligned block of which every address is free; of equals the first.
+/// The largest aligned block whose addresses are all free; of equal ones the first.
 fn largest(pool: &Value) -> Option<Cidr> {
     let free = |run: &Value| {
         let [first, last] = [0, 1].map(|at| run.get(at).and_then(Value::as_str)?.parse::<Address>().ok());
@@ -30,11 +31,11 @@ fn largest(pool: &Value) -> Option<Cidr> {
     blocks.reduce(|best, block| if block.range().size() > best.range().size() { block } else { best })
 }
 
-/// The same of a run of free addresses.
+/// The same for one run of free addresses.
 fn largest_in(run: Range) -> Option<Cidr> {
     let (family, first, last) = (run.family(), run.first().bits(), run.last().bits());
     let width = u32::from(family.width());
-    // From the whole family down: the first that begins and ends inside the run is the largest.
+    // From the largest size down: the first block inside the run is the largest.
     (0..=width.min(127)).rev().find_map(|host_bits| {
         let size = 1u128 << host_bits;
         let base = first.checked_next_multiple_of(size)?;

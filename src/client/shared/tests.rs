@@ -1,4 +1,4 @@
-//! The client against listeners that answer as they like.
+//! The client against listeners that answer as each test says.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use crate::client::{ClientError, Options};
 enum Does {
     Answers(Value),
     Refuses(Value),
-    /// Says this about the connection, and hangs up.
+    /// Says this about the connection, and closes it.
     Ends(Value),
     HangsUp,
     Nothing,
@@ -107,7 +107,7 @@ async fn a_refusal_is_the_answer_once_no_time_is_left_to_ask_again() {
     let (address, heard) =
         listener(|_, _, _| Does::Refuses(refusal("overloaded", json!({"retry_after_ms": 5_000})))).await;
     let client = Client::new([address], Options { timeout: Duration::from_secs(5), ..Options::default() });
-    // To wait for the end of its time would be in vain; of a try just before it nobody would know what became of it.
+    // Waiting until its time is over would be in vain, and a try just before that would end with an unknown outcome.
     let waited = tokio::time::sleep(Duration::from_secs(4));
     tokio::select! {
         answer = client.call("ip.release", release()) => assert_eq!(answer.unwrap_err().kind(), "overloaded"),
@@ -144,7 +144,7 @@ async fn an_answer_to_a_repeat_after_doubt_is_told_from_a_first_one() {
     let put_off = AtomicUsize::new(0);
     let (address, _) = listener(move |connection, _, params| match connection {
         0 => Does::HangsUp,
-        // What was put off was certainly not carried out.
+        // The call that was put off was certainly not carried out.
         _ if params["owner"] == "late" && put_off.fetch_add(1, Ordering::SeqCst) == 0 => {
             Does::Refuses(refusal("overloaded", json!({"retry_after_ms": 1})))
         }
@@ -171,7 +171,7 @@ async fn a_refusal_of_a_repeat_that_the_first_try_may_have_caused_is_reported_un
     let error = client.call("network.update", change).await.unwrap_err();
     let ClientError::Unknown { cause, .. } = &error else { panic!("{error:?}") };
     assert_eq!(cause.kind(), "conflict");
-    // Asked for the first time, a refusal is an answer.
+    // For the first try, a refusal is an answer.
     let change = members(json!({"network": "lan", "set": {"name": "office"}, "if_version": 4}));
     assert_eq!(client.call("network.update", change).await.unwrap_err().kind(), "conflict");
 }
@@ -186,7 +186,7 @@ async fn calls_are_sent_in_the_order_first_polled_and_over_a_new_connection_agai
     .await;
     let client = Client::new([address], Options::default());
     let mut calls = tokio::task::JoinSet::new();
-    // They are first polled in this order: each notes when it is.
+    // They are first polled in this order; each notes when.
     for n in 0..60u64 {
         let client = client.clone();
         calls.spawn(async move { client.call("ip.update", members(json!({"network": "lan", "n": n}))).await.unwrap() });
@@ -235,7 +235,7 @@ async fn where_nobody_listens_is_told_at_once_if_wished_and_else_the_next_addres
     assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
     let client = Client::new(["127.0.0.1:1".to_owned(), address], options);
     assert_eq!(client.call("server.ping", Map::new()).await.unwrap(), json!("pong"));
-    // With the default it tries until its time is over, and says why.
+    // By default it tries until its time is over, and says why.
     let options = Options { timeout: Duration::from_millis(100), ..Options::default() };
     let error = Client::new(["127.0.0.1:1"], options).call("server.ping", Map::new()).await.unwrap_err();
     assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
@@ -261,7 +261,7 @@ async fn a_redirect_is_followed_remembered_and_forgotten_when_nobody_answers_the
     let (owner, _) = listener(move |_, method, _| {
         let is_call = method != "session.set";
         match if is_call { counted.fetch_add(1, Ordering::Relaxed) } else { 0 } {
-            // The third call finds it dying.
+            // The third call finds the connection dying.
             2 => Does::HangsUp,
             _ => Does::Answers(json!("owner")),
         }
@@ -282,7 +282,7 @@ async fn a_redirect_is_followed_remembered_and_forgotten_when_nobody_answers_the
     assert_eq!(client.call("ip.allocate", ask()).await.unwrap(), json!("owner"));
     assert_eq!(client.call("ip.allocate", ask()).await.unwrap(), json!("owner"));
     assert_eq!(first_asked.load(Ordering::Relaxed), 1, "the route is remembered");
-    // What was lost with the owner is asked at home, which serves by now.
+    // The call that was lost with the owner is sent home, which serves by now.
     assert_eq!(client.call("ip.allocate", ask()).await.unwrap(), json!("first"));
     assert_eq!(owner_asked.load(Ordering::Relaxed), 3);
 }
@@ -324,7 +324,7 @@ async fn a_slow_answer_is_waited_for_as_long_as_the_server_shows_that_it_lives()
     .await;
     let client = Client::new([address], Options { silence: Duration::from_millis(500), ..Options::default() });
     let lost = client.call("scope.release", members(json!({"scope": "s"}))).await.unwrap_err();
-    // Not before the server hung up.
+    // Not before the server has closed the connection.
     assert!(matches!(&lost, ClientError::Unknown { cause, .. } if cause.to_string().contains("closed")), "{lost:?}");
     assert_eq!(methods(&heard), ["scope.release", "server.ping", "server.ping", "server.ping", "server.ping"]);
 }
@@ -343,7 +343,7 @@ async fn a_call_that_is_given_up_is_forgotten_and_the_next_is_served() {
     assert_eq!(client.call("server.ping", Map::new()).await.unwrap(), json!("pong"));
 }
 
-/// A refusal that passes, and then nothing.
+/// A refusal that passes, and then no answer.
 async fn refused_then_silent(error: Value) -> Client {
     let asked_before = AtomicUsize::new(0);
     let (address, _) = listener(move |_, _, _| match asked_before.fetch_add(1, Ordering::Relaxed) {
@@ -354,14 +354,14 @@ async fn refused_then_silent(error: Value) -> Client {
     Client::new([address], Options { timeout: Duration::from_millis(500), ..Options::default() })
 }
 
-/// That time is over is by chance; why it was refused is not.
+/// When time runs out is chance; why the try before was refused is not.
 #[tokio::test]
 async fn a_call_that_is_given_up_in_the_midst_of_a_repeat_ends_with_what_it_was_refused_with() {
     let away = || refusal("unavailable", json!({"applied": false, "retry_after_ms": 1}));
     let read = refused_then_silent(away()).await.call("ip.get", members(json!({"address": "10.0.0.1"}))).await;
     let Err(ClientError::Rpc(refused)) = read else { panic!("{read:?}") };
     assert_eq!((&*refused.kind, &refused.data["applied"]), ("unavailable", &json!(false)));
-    // What is under way may be done all the same.
+    // The try under way may take effect nevertheless.
     let grant = members(json!({"network": "lan", "owner": "b"}));
     let changed = refused_then_silent(away()).await.call("ip.allocate", grant.clone()).await.unwrap_err();
     assert!(changed.is_unknown(), "{changed:?}");
@@ -369,7 +369,7 @@ async fn a_call_that_is_given_up_in_the_midst_of_a_repeat_ends_with_what_it_was_
     let released = refused_then_silent(away()).await.call("ip.release", release()).await.unwrap_err();
     let ClientError::Unknown { cause, .. } = &released else { panic!("{released:?}") };
     assert_eq!(cause.kind(), "unavailable");
-    // Where it is to be asked elsewhere, nothing was refused.
+    // A redirect is not a refusal.
     let moved = refused_then_silent(refusal("moved", json!({"address": "127.0.0.1:1"}))).await;
     assert!(matches!(moved.call("ip.allocate", grant).await, Err(ClientError::TimedOut { .. })));
 }
@@ -394,7 +394,7 @@ async fn of_several_servers_that_are_not_there_each_is_named_with_its_reason() {
 async fn a_waiting_call_that_is_asked_again_waits_no_longer_than_its_caller() {
     let asked_before = AtomicUsize::new(0);
     let (address, heard) = listener(move |_, _, params| match asked_before.fetch_add(1, Ordering::Relaxed) {
-        // More than is left of the time beside the wait.
+        // More than is left of the time besides the wait.
         0 => Does::Refuses(refusal("not_ready", json!({"retry_after_ms": 100}))),
         1 => Does::HangsUp,
         _ => Does::Answers(params.clone()),
@@ -406,7 +406,7 @@ async fn a_waiting_call_that_is_asked_again_waits_no_longer_than_its_caller() {
     assert!(waits.len() == 3 && waits[1..].iter().all(|&wait| wait < 60), "{waits:?}");
 }
 
-/// Mere end of input would not be: a server that hears of no reset goes on waiting, and grants to nobody.
+/// A mere end of input would not do: a server that sees no reset goes on waiting, and grants to nobody.
 #[tokio::test]
 async fn a_connection_that_ends_behind_a_waiting_call_that_was_given_up_is_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -445,7 +445,7 @@ async fn a_client_that_is_gone_leaves_no_connection() {
     assert!(!matches!(lines.next_line().await, Ok(Some(_))));
 }
 
-/// A listener that reads `count` requests of one connection, writes what `answer` makes of them, and hangs up.
+/// A listener that reads `count` requests of one connection, writes what `answer` makes of them, and closes it.
 async fn once(count: usize, answer: impl Fn(Vec<Value>) -> String + Send + 'static) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Which of the queued calls are sent now, and on which connection.
+//! Decides which of the queued calls are sent now, and on which connection.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{CallStage, IN_FLIGHT_MAX, Link, PUT_OFF_MAX, Table, Todo};
 
 impl Table {
-    /// Sends what can be sent now, in order.
+    /// Sends everything that can be sent now, in order.
     pub(in crate::client) fn dispatch(&mut self) -> Vec<Todo> {
         let mut todo = Vec::new();
         if !self.redirect {
@@ -24,7 +24,7 @@ impl Table {
         todo
     }
 
-    /// Sends a call, if it may be sent now.
+    /// Sends a call if it may be sent now. Returns whether it was sent.
     fn send(&mut self, call: u64, todo: &mut Vec<Todo>) -> bool {
         let Some(link) = self.link_for(call, todo) else { return false };
         if self.would_overtake(call, link) {
@@ -35,7 +35,7 @@ impl Table {
         let now = Instant::now();
         let left = entry.tried_until.map(|until| until.saturating_duration_since(now));
         if up.lines.try_send(entry.asked.line_within(call, left)).is_err() {
-            // The connection is about to be told ended.
+            // The connection is about to be reported as ended.
             return false;
         }
         if it.sent.is_empty() {
@@ -52,7 +52,7 @@ impl Table {
         true
     }
 
-    /// The live link that a call goes to; one is begun where there is none.
+    /// The live link that a call goes to. If there is none, one is begun.
     fn link_for(&mut self, call: u64, todo: &mut Vec<Todo>) -> Option<u64> {
         let entry = self.entries.get(&call)?;
         let route = entry.asked.touches.route().filter(|_| self.redirect).and_then(|route| self.routes.of(route));
@@ -83,10 +83,10 @@ impl Table {
         }
     }
 
-    /// Is there an earlier call that it must not overtake, and would on this link?
+    /// Is there an earlier call that this one must not overtake, but would on this link?
     fn would_overtake(&self, call: u64, link: u64) -> bool {
         let Some(entry) = self.entries.get(&call) else { return false };
-        // On one link the order of sending is the order.
+        // On one link, calls take effect in the order in which they are sent.
         let elsewhere = self.links.iter().any(|(other, it)| *other != link && !it.sent.is_empty());
         if !elsewhere && self.queued.first() == Some(&call) {
             return false;
@@ -103,11 +103,12 @@ impl Table {
 }
 
 impl Link {
-    /// As long as a call waits on the server's side, a connection that is closed in whatever way, that of a program that was
-    /// ended included, is *reset*: mere end of input is no hang-up, and the server would go on waiting and grant to nobody.
+    /// As long as a call waits at the server, closing the connection must *reset* it, whether the client closes it or its
+    /// process is ended: the server does not take a mere end of input for a hang-up. It would go on waiting, and grant to
+    /// nobody.
     pub(super) fn note_waits(&self) {
         if let Some(socket) = self.up.as_ref().and_then(|up| up.socket.as_ref()) {
-            // Failing, the server learns it when it answers.
+            // If this fails, the server only notices when it answers.
             let _ = socket.set_linger((!self.waiting.is_empty()).then_some(Duration::ZERO));
         }
     }

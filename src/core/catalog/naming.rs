@@ -1,5 +1,5 @@
-//! Names and homes as they were: a list over several pages goes on in the order in which it began, whatever was renamed
-//! meanwhile and whichever subnets moved.
+//! Former names and homes, so that a list over several pages goes on in the order in which it began, even if networks were
+//! renamed and subnets moved in the meantime.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,28 +10,28 @@ use super::{Catalog, Listing};
 use crate::core::address::Cidr;
 use crate::core::types::{Name, NetworkId, SubnetId};
 
-/// Renames, and moves, that are remembered. A list that began before all of them cannot be gone on with.
+/// How many renames, and how many moves, are remembered. A list that began before the oldest of them cannot be continued.
 const REMEMBERED_MAX: usize = 4_096;
 
-/// A moment among the renames and moves of one supervisor.
+/// A moment in the sequence of renames and moves that one supervisor made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Naming {
-    /// Whose they are.
+    /// The supervisor.
     pub line: u64,
-    /// How many there were.
+    /// How many there had been.
     pub changes: u64,
-    /// Hash of what was called how and lay where: another supervisor knows by it whether it is so still.
+    /// Hash of all names and homes: another supervisor compares it to find out whether anything has changed.
     pub arrangement: u64,
 }
 
-/// A network on its place in a list.
+/// A network in its place in a list.
 #[derive(Debug, Clone)]
 pub struct ListRow {
     /// The name that it had when the list began.
     pub name: Name,
-    /// What it is now.
+    /// Its present listing.
     pub listing: Listing,
-    /// What was in it when the list began, ascending, each with the network that it is in now; none: all that is in it now.
+    /// The subnets that it had when the list began, ascending, each with its present network; none if they are the present ones.
     pub parts: Option<Vec<(Cidr, NetworkId)>>,
 }
 
@@ -39,11 +39,11 @@ pub struct ListRow {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Changes {
     count: u64,
-    /// Sum over all listings of the hash of what counts of each.
+    /// Sum over the hashes of all listings.
     arrangement: u64,
-    /// Which it was, the network, and its name before; oldest first.
+    /// Number of the rename, the network, and its name before; oldest first.
     renamed: VecDeque<(u64, NetworkId, Name)>,
-    /// Which it was, the subnet, whence and whereto; oldest first.
+    /// Number of the move, the subnet, where it was and where it went; oldest first.
     moved: VecDeque<(u64, SubnetId, NetworkId, NetworkId)>,
 }
 
@@ -66,7 +66,7 @@ impl Changes {
         self.arrangement = self.arrangement.wrapping_sub(hash_of(listing));
     }
 
-    /// Are all changes remembered that came behind so many?
+    /// Are all changes after this number still remembered?
     fn knows_since(&self, since: u64) -> bool {
         let oldest = |front: Option<u64>, full: bool| front.filter(|_| full).map_or(0, |number| number - 1);
         let (renamed, moved) = (&self.renamed, &self.moved);
@@ -75,14 +75,14 @@ impl Changes {
         since >= forgotten
     }
 
-    /// What those were called that were renamed since.
+    /// The names that the networks renamed since then had at that time.
     fn names(&self, since: u64) -> BTreeMap<NetworkId, &Name> {
         let later = self.renamed.iter().rev().take_while(|(number, ..)| *number > since);
-        // The oldest of them comes last and counts.
+        // The oldest rename comes last, so its name wins.
         later.map(|(_, network, name)| (*network, name)).collect()
     }
 
-    /// Where those were that moved since, and where they went last.
+    /// Where the subnets that moved since then were, and where they are now.
     fn homes(&self, since: u64) -> BTreeMap<SubnetId, (NetworkId, NetworkId)> {
         let mut homes = BTreeMap::new();
         for (_, subnet, from, to) in self.moved.iter().filter(|(number, ..)| *number > since) {
@@ -112,18 +112,18 @@ impl Catalog {
         self.changes.moved(subnet, from, to);
     }
 
-    /// How many renames and moves there were.
+    /// How many renames and moves there have been.
     pub fn changes(&self) -> u64 {
         self.changes.count
     }
 
-    /// This moment, of the supervisor `line`.
+    /// The present moment of the supervisor `line`.
     pub fn naming(&self, line: u64) -> Naming {
         Naming { line, changes: self.changes.count, arrangement: self.changes.arrangement }
     }
 
-    /// By which moment of this supervisor a list goes on that began at `since`, perhaps at another one; none: what was renamed
-    /// or moved since is not known.
+    /// The moment of this supervisor by which a list can go on that began at `since`, perhaps under another supervisor. None
+    /// if it is not known what was renamed or moved since.
     pub fn goes_on(&self, line: u64, since: Naming) -> Option<Naming> {
         let now = self.naming(line);
         if since.line == line {
@@ -132,8 +132,8 @@ impl Catalog {
         (since.arrangement == now.arrangement).then_some(now)
     }
 
-    /// At most so many networks in the order of the names that they had after so many changes, then of ids, from a place on.
-    /// Cost: O(limit · log n), and the changes since.
+    /// At most `limit` networks from a place on, ordered by the names that they had after `since` changes, then by id. Cost:
+    /// O(limit · log n), plus the changes since then.
     pub fn page(&self, since: u64, from: Bound<&(Name, NetworkId)>, limit: usize) -> Vec<ListRow> {
         let (names, homes) = (self.changes.names(since), self.changes.homes(since));
         let is_there = |(name, id): &(&Name, NetworkId)| match from {

@@ -22,7 +22,7 @@ fn closed(listing: Listing) -> Listing {
     Listing { closed: true, ..listing }
 }
 
-/// The network that is listed under a name, and not closed.
+/// The open network that is listed under this name.
 fn called(catalog: &Catalog, text: &str) -> Option<NetworkId> {
     let is_called = |listing: &&Listing| !listing.closed && listing.name == name(text);
     catalog.networks_after(None).find(is_called).map(|listing| listing.id)
@@ -45,7 +45,7 @@ fn check(catalog: &Catalog, text: &str, prefixes: &[&str]) -> Result<(), Refusal
     catalog.check_create(&name(text), &name("default"), prefixes.iter().map(|prefix| cidr(prefix)))
 }
 
-/// Name and prefix of what stands in the way.
+/// Network and prefix that are in the way.
 fn overlapped(result: Result<(), Refusal>) -> Option<(String, String)> {
     match result {
         Ok(()) => None,
@@ -220,7 +220,7 @@ fn a_pending_grow_holds_the_wider_prefix() {
     assert_eq!(overlapped(check(&catalog, "new", &["10.0.0.0/22"])), at("lan", "10.0.0.0/24"));
 }
 
-/// Narrow last: what a network does not use any more is held until it is listed so.
+/// Narrow last: what a network no longer uses stays held until it is listed without it.
 #[test]
 fn a_shrink_frees_space_when_it_is_listed() {
     let mut catalog = catalog(&[listing(1, "lan", &["10.0.0.0/22", "10.1.0.0/24"])]);
@@ -301,7 +301,7 @@ fn realms_are_those_of_networks_without_subnets_and_closed_ones_too() {
     assert_eq!(catalog.realms().map(Name::as_str).collect::<Vec<_>>(), ["default"]);
 }
 
-/// What is asked of the catalog and of the naive one beside it.
+/// Requests to the catalog and to the naive model.
 #[derive(Debug, Clone)]
 enum Act {
     Create { id: u128, name: u8, realm: bool, prefixes: Vec<Cidr>, listed_at_once: bool },
@@ -339,7 +339,7 @@ fn an_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The rules of the catalog, by looking at everything.
+/// The rules of the catalog, checked by looking at everything.
 #[derive(Default)]
 struct Naive {
     listings: BTreeMap<NetworkId, Listing>,
@@ -353,7 +353,7 @@ impl Naive {
         listed.map(|listing| listing.id).or_else(|| intended().map(|intent| intent.network))
     }
 
-    /// First address of the first overlap with any other subnet.
+    /// Does the range overlap any other subnet?
     fn overlap(&self, realm: &Name, asked: Range, except: Option<SubnetOf>) -> bool {
         let listed = self.listings.values().filter(|listing| listing.realm == *realm);
         let listed = listed.flat_map(|listing| listing.subnets.iter().map(|(id, cidr)| ((listing.id, *id), *cidr)));
@@ -368,14 +368,14 @@ fn realm_of(second: bool) -> Name {
     name(if second { "lab" } else { "default" })
 }
 
-/// Both catalogs, changed together wherever the real one allows it.
+/// Both catalogs, changed together whenever the real one allows it.
 #[derive(Default)]
 struct Pair {
     catalog: Catalog,
     naive: Naive,
     next_intent: u64,
     next_subnet: u128,
-    /// Networks whose subnets exchange space: what is intended replaces all that is listed.
+    /// Networks whose subnets exchange space: the intent replaces everything that is listed.
     exchanging: BTreeSet<NetworkId>,
 }
 
@@ -412,7 +412,7 @@ impl Pair {
         free
     }
 
-    /// A network that no other act has.
+    /// A network that no other act is using.
     fn listing(&self, id: u128) -> Option<Listing> {
         let id = NetworkId(id);
         self.naive.listings.get(&id).filter(|_| !self.exchanging.contains(&id)).cloned()
@@ -458,7 +458,7 @@ impl Pair {
                 }
             }
             Act::Exchange { id, prefixes } => {
-                // One act at a time has a network: the lock sees to it.
+                // Only one act at a time uses a network; in the server, a lock ensures that.
                 let busy = self.naive.intents.values().any(|intent| intent.network == NetworkId(id));
                 let Some(listing) = self.listing(id).filter(|_| !busy) else { return };
                 let mut subnets: Vec<(SubnetId, Cidr)> = Vec::new();

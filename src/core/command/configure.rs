@@ -1,6 +1,6 @@
-//! What changes the configuration of a network: its own members, subnets, pools and reserved ranges.
+//! Commands that change the configuration of a network: its own members, subnets, pools and reserved ranges.
 //!
-//! An input is a thing as it is asked for, a patch what is to change of one that is there.
+//! An input describes a thing that is asked for; a patch describes what changes of an existing one.
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
@@ -11,31 +11,31 @@ use crate::core::compact;
 use crate::core::state::{Dns, L2, Limits, NetworkKind, Policy, PoolKind, ReservedFor};
 use crate::core::types::{Labels, Name, SubnetId};
 
-/// A pool as it is asked for.
+/// A pool as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolInput {
-    /// Its addresses; none: the whole subnet.
+    /// Its addresses; none means the whole subnet.
     pub range: Option<Range>,
     /// Name.
     pub name: Option<Name>,
-    /// Dynamic where not said.
+    /// Kind; dynamic by default.
     pub kind: Option<PoolKind>,
-    /// Draining where said.
+    /// Draining; false by default.
     pub draining: Option<bool>,
 }
 
-/// A reserved range as it is asked for.
+/// A reserved range as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservedInput {
     /// The addresses.
     pub range: Range,
     /// Text for people.
     pub note: CompactString,
-    /// For whom.
+    /// For whom it is set aside.
     pub reserved_for: Option<ReservedFor>,
 }
 
-/// A subnet as it is asked for. `None` is "not said", which `if_absent` does not compare.
+/// A subnet as asked for. `None` means "not said", and `if_absent` does not compare such a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubnetInput {
     /// Its addresses.
@@ -44,7 +44,7 @@ pub struct SubnetInput {
     pub name: Option<Name>,
     /// Gateway.
     pub gateway: Option<Address>,
-    /// Flag.
+    /// Whether DHCP serves it.
     pub dhcp: Option<bool>,
     /// DNS settings.
     pub dns: Option<Dns>,
@@ -55,34 +55,34 @@ pub struct SubnetInput {
     pub tags: Option<Labels>,
     /// Draining.
     pub draining: Option<bool>,
-    /// Pools; none: one that spans the subnet.
+    /// Pools; none means one that spans the subnet.
     pub pools: Option<Vec<PoolInput>>,
     /// Reserved ranges.
     pub reserved: Option<Vec<ReservedInput>>,
 }
 
-/// `network.create`. `None` is "not said", which `if_absent` does not compare.
+/// `network.create`. `None` means "not said", and `if_absent` does not compare such a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkInput {
     /// Name.
     pub name: Name,
-    /// Realm; `default` where not said.
+    /// Realm; `default` if not said.
     pub realm: Option<Name>,
-    /// Kind; manual where not said.
+    /// Kind; manual if not said.
     pub kind: Option<NetworkKind>,
     /// Link layer.
     pub l2: Option<L2>,
-    /// Policy; lowest where not said.
+    /// Policy; lowest if not said.
     pub policy: Option<Policy>,
-    /// Cooldown; 0 where not said.
+    /// Cooldown; 0 if not said.
     pub cooldown_seconds: Option<u64>,
-    /// Cooling addresses yield.
+    /// Cooling addresses are handed out when no other is free.
     pub cooldown_yields: Option<bool>,
-    /// Claims only in static pools.
+    /// Claims are allowed only in static pools.
     pub static_only: Option<bool>,
-    /// Cannot be deleted.
+    /// The network cannot be deleted.
     pub protected: Option<bool>,
-    /// Bounds.
+    /// Limits per owner and scope.
     pub limits: Option<Limits>,
     /// Tags.
     #[serde(deserialize_with = "compact::some_labels")]
@@ -113,10 +113,10 @@ pub struct LimitsPatch {
     pub per_scope: Patch<u64>,
 }
 
-/// `network.update`'s `set`. `Clear` puts back the default.
+/// `network.update`'s `set`. `Clear` restores the default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NetworkPatch {
-    /// Rename. Uniqueness is the catalog's.
+    /// New name. The catalog checks that it is unique.
     pub name: Option<Name>,
     /// Link layer, merged.
     pub l2: Patch<L2Patch>,
@@ -124,36 +124,36 @@ pub struct NetworkPatch {
     pub policy: Patch<Policy>,
     /// Cooldown.
     pub cooldown_seconds: Patch<u64>,
-    /// Cooling addresses yield.
+    /// Cooling addresses are handed out when no other is free.
     pub cooldown_yields: Patch<bool>,
-    /// Claims only in static pools.
+    /// Claims are allowed only in static pools.
     pub static_only: Patch<bool>,
-    /// Cannot be deleted.
+    /// The network cannot be deleted.
     pub protected: Patch<bool>,
-    /// Bounds, merged.
+    /// Limits, merged.
     pub limits: Patch<LimitsPatch>,
     /// Tags, merged.
     pub tags: Patch<LabelsPatch>,
     /// Text for people.
     pub description: Patch<CompactString>,
-    /// The subnets that it shall have, replaced.
+    /// All subnets that the network shall have; they replace the present ones.
     pub subnets: Option<Vec<SubnetEntry>>,
 }
 
-/// A subnet that a network shall have: one that it has, with what changes of it, or a new one.
+/// A subnet that a network shall have: an existing one with its changes, or a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SubnetEntry {
-    /// The one of this id.
+    /// The id of an existing subnet.
     pub id: Option<SubnetId>,
-    /// What changes, or what is not the default of a new one.
+    /// The changes of an existing subnet, or the members of a new one that are not at their defaults.
     pub set: SubnetPatch,
-    /// Reserved ranges, replaced.
+    /// Reserved ranges; they replace the present ones.
     pub reserved: Option<Vec<ReservedInput>>,
 }
 
 impl SubnetEntry {
-    /// The whole subnet that it is, if it says of which addresses, or they are those that it has: what is removed or not
-    /// mentioned is as in a new one.
+    /// This entry as a whole subnet: what it removes or does not mention gets the default of a new one. None if it does not
+    /// give a prefix and the subnet has none so far (`has`).
     pub fn as_whole(&self, has: Option<Cidr>) -> Option<SubnetInput> {
         let SubnetPatch { cidr, name, gateway, dhcp, dns, zones, tags, draining, pools } = &self.set;
         Some(SubnetInput {
@@ -179,32 +179,32 @@ impl SubnetEntry {
 /// `dns` inside a `set`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DnsPatch {
-    /// Servers, replaced.
+    /// Servers; they replace the present ones.
     pub servers: Patch<Vec<Address>>,
-    /// Search domains, replaced.
+    /// Search domains; they replace the present ones.
     pub search: Patch<Vec<CompactString>>,
 }
 
 /// `subnet.modify`'s `set`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SubnetPatch {
-    /// Grow or shrink.
+    /// New prefix: the subnet grows or shrinks.
     pub cidr: Option<Cidr>,
     /// Name.
     pub name: Patch<Name>,
     /// Gateway.
     pub gateway: Patch<Address>,
-    /// Flag.
+    /// Whether DHCP serves it.
     pub dhcp: Patch<bool>,
     /// DNS settings, merged.
     pub dns: Patch<DnsPatch>,
-    /// Zones, replaced.
+    /// Zones; they replace the present ones.
     pub zones: Patch<Vec<CompactString>>,
     /// Tags, merged.
     pub tags: Patch<LabelsPatch>,
     /// Draining.
     pub draining: Patch<bool>,
-    /// Pools, replaced; `Clear` leaves none.
+    /// Pools; they replace the present ones, and `Clear` leaves none.
     pub pools: Patch<Vec<PoolInput>>,
 }
 
@@ -224,23 +224,23 @@ pub struct PoolPatch {
 /// What `pool.remove` takes away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolRemoval {
-    /// These addresses, out of whichever pools; the middle of a pool splits it.
+    /// These addresses, from whichever pools; removing the middle of a pool splits it.
     Range(Range),
-    /// All pools of the name, or the pool of that range.
+    /// All pools of this name, or the pool with this range.
     Pool(PoolRef),
     /// All pools of a subnet.
     Subnet(SubnetRef),
 }
 
-/// A change of configuration that concerns one network alone. Overlaps with other networks of the realm and names of
-/// networks are checked by the catalog before it is decided here.
+/// A change of configuration that concerns one network alone. Before it is decided here, the catalog checks the network's
+/// name and overlaps with other networks of the realm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Configure {
     /// `network.update`.
     Update(Box<NetworkPatch>),
-    /// `network.delete`: refused while something is held, remembered with `force`, emptied with `purge`.
+    /// `network.delete`: refused while something is held; `force` closes the network but remembers it, `purge` empties it.
     Delete {
-        /// Close it although something is held.
+        /// Close the network even if something is held.
         force: bool,
         /// Release everything that is held.
         purge: bool,
@@ -251,35 +251,35 @@ pub enum Configure {
     SubnetAdd {
         /// The subnet.
         input: Box<SubnetInput>,
-        /// What is there already and equal is answered.
+        /// Answer an equal subnet that exists instead of refusing.
         if_absent: bool,
     },
     /// `subnet.modify`.
     SubnetModify {
-        /// Which.
+        /// The subnet.
         subnet: SubnetRef,
-        /// What changes.
+        /// The changes.
         set: Box<SubnetPatch>,
     },
     /// `subnet.remove`.
     SubnetRemove {
-        /// Which.
+        /// The subnet.
         subnet: SubnetRef,
     },
     /// `pool.add`.
     PoolAdd {
-        /// The pool; its range, or the whole of `subnet`.
+        /// The pool, with its range unless `subnet` is given.
         input: PoolInput,
-        /// In place of a range.
+        /// The subnet that the pool spans, in place of a range.
         subnet: Option<SubnetRef>,
-        /// What is there already and equal is answered.
+        /// Answer an equal pool that exists instead of refusing.
         if_absent: bool,
     },
     /// `pool.modify`.
     PoolModify {
-        /// Which; a name that several pools share is `invalid_argument`.
+        /// The pool; a name that several pools share is refused with `invalid_argument`.
         pool: PoolRef,
-        /// What changes.
+        /// The changes.
         set: Box<PoolPatch>,
     },
     /// `pool.remove`.
@@ -290,7 +290,7 @@ pub enum Configure {
     ReservedRemove {
         /// The addresses.
         range: Range,
-        /// Only what is kept for this owner.
+        /// Only ranges that are set aside for this owner.
         reserved_for: Option<ReservedFor>,
     },
 }

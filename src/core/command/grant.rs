@@ -1,4 +1,4 @@
-//! What grants: `ip.allocate`, `ip.claim`, and the part of an `ip.acquire` that falls on one network.
+//! Commands that grant: `ip.allocate`, `ip.claim`, and the part of an `ip.acquire` that concerns one network.
 
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
@@ -15,16 +15,16 @@ pub struct Wish {
     pub family: Option<Family>,
     /// One subnet only.
     pub subnet: Option<SubnetRef>,
-    /// Some pools only.
+    /// One pool, or all pools of a name, only.
     pub pool: Option<PoolRef>,
-    /// Subnets that serve this zone only.
+    /// Only subnets that serve this zone.
     pub zone: Option<CompactString>,
     /// A block instead of one address.
     #[serde(deserialize_with = "compact::some_prefix_length")]
     pub prefix_length: Option<u8>,
 }
 
-/// The MAC of a reservation, as asked.
+/// The MAC that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MacWish {
     /// Make one under the network's prefix.
@@ -33,24 +33,24 @@ pub enum MacWish {
     Given(Mac),
 }
 
-/// What may be said with every grant.
+/// Options of every grant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GrantOptions {
-    /// Tells two owners of one name apart.
+    /// Tells two owners of the same name apart.
     pub owner_uid: Option<OwnerUid>,
-    /// What exists already is `already_exists`.
+    /// Refuse with `already_exists` if the reservation exists.
     pub must_create: bool,
-    /// Where the slot holds another address, it is released in the same commit.
+    /// If the slot holds another address, release that one in the same commit.
     pub replace: bool,
-    /// Made for a machine that is soon gone.
+    /// Made for a machine that will soon be gone.
     pub transient: bool,
-    /// Lease; none is permanent.
+    /// Lease; none makes it permanent.
     pub ttl_seconds: Option<u64>,
     /// Who uses it.
     pub claimant: Option<Claimant>,
-    /// Released when the claimant is unbound.
+    /// Release it when the claimant is unbound.
     pub release_with_claimant: bool,
-    /// Labels; given, they replace those of an existing reservation.
+    /// Labels; if given, they replace those of an existing reservation.
     #[serde(deserialize_with = "compact::some_labels")]
     pub labels: Option<Labels>,
     /// Text for people.
@@ -64,57 +64,58 @@ pub struct GrantOptions {
 /// `ip.allocate`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocate {
-    /// Who asks, for which slot.
+    /// The owner and slot that ask.
     pub holder: SlotKey,
-    /// Where from.
+    /// Where the address may come from.
     pub wish: Wish,
-    /// The rest.
+    /// Further options.
     pub options: GrantOptions,
 }
 
 /// `ip.claim`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Who asks, for which slot.
+    /// The owner and slot that ask.
     pub holder: SlotKey,
     /// The address, or the first of the block.
     pub address: Address,
     /// A block instead of one address.
     #[serde(deserialize_with = "compact::some_prefix_length")]
     pub prefix_length: Option<u8>,
-    /// Also inside reserved ranges.
+    /// Allow addresses inside reserved ranges.
     pub force: bool,
-    /// The rest.
+    /// Further options.
     pub options: GrantOptions,
 }
 
-/// One of the addresses of an `ip.acquire` in this network.
+/// One of the addresses that an `ip.acquire` asks for in this network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcquireItem {
-    /// Its place in the request, over all networks.
+    /// Its index in the request, counted over all networks.
     pub index: usize,
-    /// The slot.
+    /// The slot that it is for.
     pub slot: Slot,
-    /// Named, or none for an automatic one.
+    /// The address, if one is named; none asks for an automatic one.
     pub address: Option<Address>,
-    /// Where from; of a named one only the prefix length counts, and subnet, zone and family are checked.
+    /// Where it may come from. With a named address, only the prefix length counts; subnet, zone and family are checked
+    /// against it.
     pub wish: Wish,
-    /// Left out where there is no capacity.
+    /// Leave it out if there is no capacity.
     pub optional: bool,
 }
 
-/// The part of an `ip.acquire` that falls on this network.
+/// The part of an `ip.acquire` that concerns this network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
     /// Scope of the owner.
     pub scope: Scope,
     /// The owner.
     pub owner: Owner,
-    /// What it wants here, in the order asked.
+    /// The addresses that it asks for here, in the order of the request.
     pub items: Vec<AcquireItem>,
-    /// Release what else the owner holds here.
+    /// Release everything else that the owner holds here.
     pub exact: bool,
-    /// The rest; `replace` is implied by `exact`.
+    /// Further options; `exact` implies `replace`.
     pub options: GrantOptions,
 }
 

@@ -1,4 +1,4 @@
-//! What concerns addresses that are held: how one is named, what is done with it, and which of them a list shows.
+//! Commands on addresses that are held: how a client names one, what can be done with it, and which ones a list shows.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use crate::core::address::{Address, Range};
 use crate::core::state::{Reservation, ReservationKind};
 use crate::core::types::{Claimant, Generation, Mac, Owner, OwnerUid, Scope, Slot, SlotKey, WallTime};
 
-/// A reservation as a client names it: by address, by owner and slot, or by both, which are checked against each other.
+/// A reservation as a client names it: by address, by owner and slot, or by both, which must then agree.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Target {
-    /// By address (a block by its first).
+    /// By address; a block by its first one.
     pub address: Option<Address>,
     /// By owner.
     pub owner: Option<Owner>,
-    /// Scope of the owner; default where an owner is given without.
+    /// Scope of the owner; the default one if only an owner is given.
     pub scope: Option<Scope>,
-    /// Slot; with an address, a slot left out is not checked, else it is the default one.
+    /// The slot. If it is left out, any slot matches with an address, and the default slot is meant without one.
     pub slot: Option<Slot>,
-    /// Refused where the holding is another than this.
+    /// Refuses if the holding has another generation.
     pub if_generation: Option<Generation>,
 }
 
 /// `ip.release`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
-    /// What.
+    /// What to release.
     pub target: Target,
-    /// Whoever holds it.
+    /// Release it whoever holds it.
     pub force: bool,
-    /// What is not held is `not_found`.
+    /// Answer `not_found` if nothing is held.
     pub strict: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct ReservationPatch {
     pub hostname: Patch<CompactString>,
     /// Hardware address.
     pub mac: Patch<MacWish>,
-    /// Tells two owners of one name apart.
+    /// Tells two owners of the same name apart.
     pub owner_uid: Patch<OwnerUid>,
 }
 
@@ -56,13 +56,13 @@ pub struct ReservationPatch {
 pub struct Transfer {
     /// The address.
     pub address: Address,
-    /// Who holds it now; slot left out is not checked.
+    /// The present holder; without a slot, any slot matches.
     pub from: (Scope, Owner, Option<Slot>),
-    /// Who shall.
+    /// The new holder.
     pub to: SlotKey,
-    /// The two swap.
+    /// The two exchange their addresses.
     pub exchange: bool,
-    /// Refused where the holding is another than this.
+    /// Refuses if the holding has another generation.
     pub if_generation: Option<Generation>,
 }
 
@@ -71,30 +71,30 @@ pub struct Transfer {
 pub struct Decline {
     /// The address.
     pub address: Address,
-    /// Who holds it; slot left out is not checked.
+    /// The present holder; without a slot, any slot matches.
     pub from: (Scope, Owner, Option<Slot>),
     /// What was seen there.
     pub seen: CompactString,
-    /// For how long it is out of circulation.
+    /// For how long the address is out of circulation.
     pub probation_seconds: u64,
-    /// Grant another in the same commit.
+    /// Grant another address in the same commit.
     pub again: bool,
 }
 
-/// Which reservations `ip.list` shows. Every member given must match.
+/// Which reservations `ip.list` shows. Every given member must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Filter {
     /// Scope.
     pub scope: Option<Scope>,
     /// Owner.
     pub owner: Option<Owner>,
-    /// Beginning of the owner.
+    /// A prefix of the owner's name.
     pub owner_prefix: Option<CompactString>,
     /// Claimant.
     pub claimant: Option<Claimant>,
-    /// With a claimant, or without.
+    /// With a claimant, or without one.
     pub bound: Option<bool>,
-    /// `k`, or `k=v`.
+    /// A label `k`, or `k=v`.
     pub label: Option<(CompactString, Option<CompactString>)>,
     /// In this subnet.
     pub subnet: Option<SubnetRef>,
@@ -110,40 +110,41 @@ pub struct Filter {
     pub mac: Option<Mac>,
     /// Obsolete ones only, or current ones only.
     pub obsolete: Option<bool>,
-    /// Lease ends before.
+    /// The lease ends before this time.
     pub expires_before: Option<WallTime>,
-    /// Made before.
+    /// Created before this time.
     pub created_before: Option<WallTime>,
 }
 
-/// The first slice of a list: at most `limit` records that match, and at most
-/// [`crate::limits::LIST_SLICE_RECORDS_MAX`] looked at.
+/// The first slice of a list: returns at most `limit` records that match, and looks at no more than
+/// [`crate::limits::LIST_SLICE_RECORDS_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListSlice {
-    /// What to show.
+    /// Which records to show.
     pub filter: Filter,
-    /// After this address.
+    /// The slice begins after this address.
     pub after: Option<Address>,
     /// How many at most.
     pub limit: usize,
-    /// Only how many there are.
+    /// Only count the records.
     pub count_only: bool,
 }
 
-/// The rest of a list, as its network was when the first slice was decided: whoever has it asks for the next slices with
-/// [`Network::list_rest`](crate::core::network::Network::list_rest). What is kept for it is forgotten when it was dropped.
+/// The rest of a list, in the state that its network had when the first slice was decided. Its holder asks for the next
+/// slices with [`Network::list_rest`](crate::core::network::Network::list_rest). When it is dropped, the network forgets
+/// what it kept for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListRest {
-    /// Which list of its network: they are counted as they begin.
+    /// Number of the list in its network, in the order in which lists began.
     pub began: u64,
-    /// That of the network when it began.
+    /// The network's era when the list began.
     pub era: Arc<()>,
-    /// The moment of its first slice: leases are told as they stood then.
+    /// The moment of the first slice: leases are shown as they stood then.
     pub context: Context,
-    /// What to show.
+    /// Which records to show.
     pub filter: Filter,
-    /// Only how many there are.
+    /// Only count the records.
     pub count_only: bool,
-    /// In order, where the list goes over what an owner holds and not over the network.
+    /// For a list of what one owner holds, its records in order; none for a list that goes over the network.
     pub of_owner: Option<Vec<(Address, Arc<Reservation>)>>,
 }

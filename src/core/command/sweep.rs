@@ -1,4 +1,4 @@
-//! Garbage collection of claimants: what a sweep asks of one network. `actors::coordinator::sweep` tells the whole story.
+//! Garbage collection of claimants: what a sweep asks of one network. `actors::coordinator::sweep` describes the whole method.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,37 +8,38 @@ use serde::{Deserialize, Serialize};
 use crate::core::address::Address;
 use crate::core::types::{Claimant, Generation, Scope};
 
-/// A claimant that uses an address: this holding of it and no other.
+/// The use of an address by a claimant, in this one holding of the address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// The address, or the first of the block.
     pub address: Address,
-    /// Of the holding.
+    /// Generation of the holding.
     pub generation: Generation,
     /// Who uses it.
     pub claimant: Claimant,
-    /// The first miss that makes it due for a sweep, where one does.
+    /// The first miss because of which a sweep may let go of it, if there is one.
     pub miss: Option<MissNumber>,
 }
 
-/// Tells one first miss from all others of a tenure, also of the same binding.
+/// Tells one first miss from all others of a tenure, even from those of the same binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissNumber(pub u64);
 
-/// A slice of a sweep's look at what a scope holds in a network: at most [`crate::limits::LIST_SLICE_RECORDS_MAX`] records
-/// are looked at.
+/// A slice of a sweep's look at what a scope holds in a network: looks at no more than
+/// [`crate::limits::LIST_SLICE_RECORDS_MAX`] records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepLook {
-    /// Of these reservations.
+    /// The scope of the reservations.
     pub scope: Scope,
-    /// Who is alive.
+    /// The claimants that are alive.
     pub alive: Arc<BTreeSet<Claimant>>,
-    /// These are perhaps not all of them: however many such lists miss somebody, it is missed once.
+    /// The list of the living may be incomplete. However many such lists miss a claimant, that counts as one miss.
     pub doubted: bool,
-    /// How long a claimant must have been missing to be due.
+    /// How long a claimant must have been missing before a sweep may let go of it.
     pub grace_seconds: u64,
-    /// Note who is missed for the first time, and forget who is alive again. Else nothing is remembered of this look.
+    /// Note who is missed for the first time, and forget misses of claimants that are alive again. Otherwise the look leaves
+    /// no trace.
     pub note: bool,
-    /// After this address.
+    /// The slice begins after this address.
     pub after: Option<Address>,
 }

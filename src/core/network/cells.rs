@@ -1,7 +1,8 @@
-//! `network.map` in cells: what is held, free and neither, counted cell by cell, a slice at a time.
+//! `network.map` in cells: counts of what is held, free and neither, cell by cell and one slice at a time.
 //!
-//! What is held is counted entry by entry, and a network may hold a million: so a slice ends after so many, also in the middle
-//! of a cell, and the next one goes on there (`coordinator::maps`). Each slice counts its addresses as they are then.
+//! Held addresses are counted entry by entry, and a network may have a million. So a slice ends after a number of entries,
+//! even in the middle of a cell, and the next slice goes on there (`coordinator::maps`). Each slice counts its addresses as
+//! they are at that time.
 //!
 //! Before: `read`.
 
@@ -14,13 +15,13 @@ use crate::core::refusal::Refusal;
 use crate::core::state::Entry;
 use crate::limits::MAP_SLICE_RECORDS_MAX;
 
-/// First address, held, reserved (cooling and declined too), free.
+/// First address, then the counts of held, reserved (including cooling and declined) and free addresses.
 type Cell = (Address, u128, u128, u128);
 
 impl Network {
-    /// A slice of the cells of these pools. Of another configuration than the one before it, it is empty.
+    /// A slice of the cells of these pools. It is empty if the configuration has changed since the slice before.
     ///
-    /// Cost: O(log) for each cell and each entry that is looked at, of both [`MAP_SLICE_RECORDS_MAX`] at most.
+    /// Cost: O(log) for each cell and each entry that is looked at, [`MAP_SLICE_RECORDS_MAX`] of both together at most.
     pub(super) fn map_cells(
         &self,
         pools: &[usize],
@@ -56,8 +57,8 @@ impl Network {
         Ok(Outcome::Map { pools: drawn, version, next })
     }
 
-    /// Cells of a pool in which something is taken, from an address on. Answers where it ended before the pool does; what is
-    /// behind that of the last cell is not counted in it yet.
+    /// Cells of a pool, from an address on, in which something is taken. Also returns where the slice ended if that is
+    /// before the end of the pool; the rest of the last cell is then not counted yet.
     fn draw_cells(
         &self,
         index: usize,
@@ -72,7 +73,7 @@ impl Network {
         let begin_of = |bits| base_of(bits).max(space.range.first().bits());
         let mut cells = Vec::new();
         let mut at = from.bits();
-        // In the middle of a cell something was taken before.
+        // In the middle of a cell, something was taken in its first part.
         let mut is_inside = at > begin_of(at);
         loop {
             if !is_inside {
@@ -97,7 +98,8 @@ impl Network {
         }
     }
 
-    /// Held addresses of a range, and up to which address they were counted: to its end, or as far as may be looked.
+    /// The number of held addresses in a range, and the address up to which they were counted: its end, or as far as the
+    /// slice may look.
     fn held_in(&self, range: Range, left: &mut usize) -> (u128, u128) {
         *left = left.saturating_sub(1);
         let mut held = 0;

@@ -1,20 +1,21 @@
-//! May an address be claimed by its name? What stands in the way, in the protocol's order of precedence.
+//! May an address be claimed by name? Checks what stands in the way, in the protocol's order of precedence.
 
 use super::draft::{Draft, held_by};
 use super::holdings::covered;
 use super::left::{fate_of, in_use};
 use super::lifecycle::is_promised_to_nobody;
 use super::{Network, Standing};
-use crate::core::address::{Address, Family, Range};
+use crate::core::address::{Address, Range};
 use crate::core::command::Wish;
 use crate::core::forms;
 use crate::core::plural::counted;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, NetworkKind, PoolKind, Reservation};
 use crate::core::types::SlotKey;
+use crate::core::unusable;
 
 impl Network {
-    /// Could this address be claimed, were it free and not reserved?
+    /// Could this address be claimed if it were free and not reserved?
     ///
     /// # Errors
     /// In the order of a claim: `wrong_kind`, `out_of_range`, `in_use`.
@@ -38,10 +39,10 @@ impl Network {
         Ok(())
     }
 
-    /// Is the network not deleted?
+    /// Refuses if the network is deleted.
     ///
     /// # Errors
-    /// `in_use`, saying how to go on.
+    /// `in_use`, with what to do.
     pub(super) fn is_open(&self) -> Result<(), Refusal> {
         if self.config.closed {
             let (name, id, held) = (&self.config.name, self.config.id, self.holdings.held());
@@ -58,13 +59,13 @@ impl Network {
         Ok(())
     }
 
-    /// Why nothing may be changed in a network that is purged: what it holds still goes by itself, and it with that.
+    /// Why nothing may be changed in a network that is purged: what it still holds is being released, and then the network ends.
     pub(super) fn is_ending(&self) -> Option<String> {
         let config = self.config.as_ref();
         config.purged.then(|| {
             format!(
-                "network `{}` ({}) is deleted for good, and what it holds still is being released: {}; its name is free, so ask for \
-                 another network, or create one",
+                "network `{}` ({}) is deleted for good, and what it still holds is being released: {}; its name is free, so ask \
+                 for another network, or create one",
                 config.name,
                 config.id,
                 counted(self.holdings.held(), "reservation")
@@ -72,19 +73,19 @@ impl Network {
         })
     }
 
-    /// Family and subnet that came with a named address. Answers the index of that subnet.
+    /// Checks the members beside a named address. Returns the index of the subnet that is named there.
     pub(super) fn claim_filters(&self, address: Address, wish: &Wish) -> Result<Option<usize>, Refusal> {
         forms::beside(address, wish)?;
         wish.subnet.as_ref().map(|wanted| self.subnet_index(wanted)).transpose()
     }
 
-    /// Does a named address lie where subnet and zone beside it say?
+    /// Does a named address lie in the subnet, and serve the zone, that the request names?
     pub(super) fn claim_admitted(&self, address: Address, wanted: Option<usize>, wish: &Wish) -> Result<(), Refusal> {
         let Some(subnet) = self.layout.subnet_of(address) else { return Ok(()) };
         let config = &self.subnets[subnet];
         let problem = if wanted.is_some_and(|wanted| wanted != subnet) {
             format!(
-                "{address} does not lie in the `subnet` named beside it but in {}; leave out one of the two",
+                "{address} does not lie in the `subnet` that the request names but in {}; leave out one of the two",
                 config.cidr
             )
         } else if let Some(zone) = wish.zone.as_ref().filter(|zone| !config.serves(zone)) {
@@ -98,7 +99,7 @@ impl Network {
         Err(Refusal::OutOfRange { problem, address: Some(address) })
     }
 
-    /// Place of a claim: static pools, subnets, pools of blocks.
+    /// Checks the place of a claim: static pools, subnets, and pools for blocks.
     pub(super) fn claimable_place(&self, block: Range, address: Address) -> Result<(), Refusal> {
         let subnet = self.layout.subnet_of(address).filter(|&index| self.subnets[index].cidr.range().covers(block));
         let pool = self.layout.pool_of(address).filter(|&index| self.layout.pools[index].range.covers(block));
@@ -122,7 +123,7 @@ impl Network {
         Err(Refusal::OutOfRange { problem, address: Some(address) })
     }
 
-    /// What was asked for is held, or shares addresses with what is held at this address.
+    /// The refusal if the requested range is held, or overlaps what is held at this address.
     pub(super) fn held_there(&self, asked: Range, address: Address, held: &Reservation) -> Refusal {
         let there = covered(address, held.prefix_length);
         if there == asked {
@@ -138,7 +139,7 @@ impl Network {
         Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
     }
 
-    /// What was asked for is held by who asks, or shares addresses with what is, but in another slot: nobody else has to let go.
+    /// The refusal if the owner that asks already holds the range, or a part of it, in another slot: nobody else has to let go.
     fn held_in_another_slot(&self, asked: &SlotKey, address: Address, held: &Reservation) -> Refusal {
         let (network, by) = (self.config.name.clone(), Box::new(held_by(held)));
         let (there, SlotKey { owner, slot, .. }, its) =
@@ -151,8 +152,8 @@ impl Network {
         Refusal::Taken { problem, network: Some(network), address: Some(address), held_by: Some(by), used_in: None }
     }
 
-    /// Refuses a block of which somebody else, or another slot, holds any, or was promised any, or another member of the same
-    /// request took any.
+    /// Refuses a block of which another owner or slot holds or was promised any address, or of which another member of the
+    /// same request has taken any.
     pub(super) fn in_the_way(
         &self,
         draft: &Draft<'_>,
@@ -162,7 +163,7 @@ impl Network {
     ) -> Result<(), Refusal> {
         for (address, entry) in (!is_free).then(|| self.holdings.overlapping(block)).into_iter().flatten() {
             let Entry::Held(held) = entry else { continue };
-            // What this very request lets go counts as held until it is committed.
+            // What this very request releases counts as held until it is committed.
             if held.holder == *holder && held.promise().is_some_and(|promise| !draft.ends(held, promise)) {
                 is_promised_to_nobody(address, held)?;
             }
@@ -178,7 +179,7 @@ impl Network {
         match draft.taken(block) {
             None => Ok(()),
             Some(range) => Err(Refusal::Taken {
-                problem: format!("{} is asked for twice in this request; name each address once", range.first()),
+                problem: format!("{} is requested twice in this request; name each address once", range.first()),
                 network: None,
                 address: Some(range.first()),
                 held_by: None,
@@ -187,7 +188,7 @@ impl Network {
         }
     }
 
-    /// Reserved, unusable, draining or declined addresses. `is_free`: nothing lies there.
+    /// Refuses reserved, unusable, draining or declined addresses. `is_free`: there is no entry.
     pub(super) fn claimable_address(
         &self,
         block: Range,
@@ -207,13 +208,13 @@ impl Network {
                 .map_or_else(|| format!("subnet {}", subnet.cidr), |pool| format!("pool {}", pool.range.as_typed()));
             return Err(Refusal::Reserved {
                 address: first,
-                why: format!("in {what}, which is draining: nothing new is granted there, by no flag"),
+                why: format!("in {what}, which is draining: nothing new is granted there, whatever the flags"),
             });
         }
         let instead = match force {
             Some(true) => return Ok(()),
             Some(false) => "use `force`",
-            // Not to be told to who has no such member.
+            // A method without that member must not suggest it.
             None => "name another address",
         };
         if let Some(reserved) = subnet.reserved_over(block).iter().find(|reserved| !reserved.is_for(holder)) {
@@ -222,12 +223,12 @@ impl Network {
                 let slot = whose.slot.as_ref().map_or_else(String::new, |slot| format!(" (slot `{slot}`)"));
                 format!(", kept for `{}`{slot}", whose.owner)
             });
-            // Of a block it need not be the first address.
+            // In a block, this need not be the first address.
             let address = first.max(reserved.range.first());
             let of_block =
                 if block.size() == 1 { String::new() } else { format!(", and in block {}", block.as_typed()) };
             let why = format!(
-                "inside the reserved range {}{note}{whose}{of_block}; {instead}, or reserved.remove it",
+                "inside the reserved range {}{note}{whose}{of_block}; {instead}, or remove the range with reserved.remove",
                 reserved.range.as_typed()
             );
             return Err(Refusal::Reserved { address, why });
@@ -238,7 +239,7 @@ impl Network {
         {
             return Err(Refusal::Reserved {
                 address,
-                why: format!("declined: somebody else answers there; {instead}, or wait for the end of its probation"),
+                why: format!("declined: somebody else answers at it; {instead}, or wait until its probation ends"),
             });
         }
         Ok(())
@@ -252,24 +253,22 @@ impl Network {
                 format!("the gateway of subnet {}, which is never handed out; ask for another address", subnet.cidr)
             } else {
                 format!(
-                    "the first of a block that contains {gateway}, the gateway of subnet {}; ask for another block",
+                    "the first address of a block that contains {gateway}, the gateway of subnet {}; ask for another block",
                     subnet.cidr
                 )
             };
         }
-        // Of a subnet of one or two addresses none is set apart.
-        let cidr = subnet.cidr;
-        let has_edges = cidr.length() + 1 < cidr.family().width();
-        let part = match (cidr.family(), block.contains(cidr.base()), block.contains(cidr.last())) {
-            (Family::V4, true, _) if has_edges => format!("the network address of subnet {cidr}"),
-            (Family::V4, false, true) if has_edges => format!("the broadcast address of subnet {cidr}"),
-            (Family::V6, true, _) if has_edges => format!("the subnet-router anycast address of subnet {cidr}"),
-            _ => "an address of no network".to_owned(),
-        };
+        let edge = unusable::edges(subnet.cidr).find(|(edge, _)| block.contains(*edge));
+        let part = edge.map_or_else(
+            || "an address that no network can have".to_owned(),
+            |(_, edge)| format!("the {edge} address of subnet {}", subnet.cidr),
+        );
         if block.size() == 1 {
             format!("{part}, which is never handed out; ask for another address")
         } else {
-            format!("the first of a block that contains {part}, which is never handed out; ask for another block")
+            format!(
+                "the first address of a block that contains {part}, which is never handed out; ask for another block"
+            )
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A network in memory beside what the store has of it, and beside itself: what the self-check looks at, slice by slice.
+//! Compares a network in memory with what the store has, and with itself, slice by slice: the work of the self-check.
 //!
-//! Both are networks, so that what is derived is compared as well: a count that is wrong in memory is none that loading makes.
-//! Whether a difference is wrong this cannot tell: what was decided since the store was read differs, too.
+//! Both sides are networks, so derived values are compared too: a wrong count in memory differs from the one that loading
+//! makes. A difference is not necessarily an error, because what was decided since the store was read differs as well.
 //!
 //! Neighbours: `actors::self_check` reads the store and judges; `Network::check` compares everything at once, for tests.
 
@@ -14,28 +14,28 @@ use super::holdings::covered;
 use crate::core::address::{Address, Range};
 use crate::core::state::{Entry, Key, ReservationKind, SubnetConfig};
 
-/// Something that is not as it should be, if nothing was decided meanwhile.
+/// Something that is wrong, unless it was decided in the meantime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Odd {
-    /// What stands at this key in memory is another thing than in the store.
+    /// The record with this key differs between memory and store.
     Record(Key),
-    /// The counts of a pool or a subnet are not those that its records make.
+    /// The counts of a pool or subnet are not those of its records.
     Counts(Range),
-    /// An index leads elsewhere than to the record at this address, or its space counts as free: whatever the store has.
+    /// An index does not lead to the record at this address, or its space counts as free, whatever the store has.
     Index(Address),
 }
 
-/// What a slice showed.
+/// The result of one slice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Compared {
-    /// What is odd, in no order.
+    /// What is odd, in no particular order.
     pub odd: Vec<Odd>,
-    /// Behind which address the next slice begins. None: this was the last one.
+    /// The address after which the next slice begins; none: this was the last slice.
     pub next: Option<Address>,
 }
 
 impl Odd {
-    /// Where it is.
+    /// Where it is, in words.
     pub fn place(self) -> String {
         match self {
             Odd::Record(Key::Config) => "the configuration".to_owned(),
@@ -47,7 +47,7 @@ impl Odd {
         }
     }
 
-    /// What one side has there, for whoever has to decide between two; none: it has no such network.
+    /// What one side has there, for whoever has to choose between the two sides. None: that side has no such network.
     pub fn in_words(self, side: Option<&Network>) -> String {
         match (self, side) {
             (Odd::Record(key), Some(network)) => network.in_words(key),
@@ -59,10 +59,10 @@ impl Odd {
 }
 
 impl Network {
-    /// Compares the records behind an address with what is stored, if anything is, at most so many; with the first slice (behind
-    /// none) the configuration and the subnets, and with the last one the counts.
+    /// Compares the records after an address with what is stored, if anything is, at most `limit` of them. The first slice
+    /// (without `after`) also compares configuration and subnets, and the last one the counts.
     ///
-    /// Cost: O(log) for each record; with the last slice O(subnets and pools).
+    /// Cost: O(log) for each record; for the last slice O(subnets and pools).
     pub fn compare(&self, stored: Option<&Self>, after: Option<Address>, limit: usize) -> Compared {
         let mut odd = Vec::new();
         if after.is_none() {
@@ -93,7 +93,7 @@ impl Network {
         Compared { odd, next: None }
     }
 
-    /// What stands at a key, for whoever has to decide between two.
+    /// What is stored under a key, for whoever has to choose between two sides.
     fn in_words(&self, key: Key) -> String {
         match key {
             Key::Config => format!("version {}", self.config.version.0),
@@ -123,7 +123,7 @@ impl Network {
             odd.push(Odd::Record(Key::Config));
         }
         let theirs = stored.map_or(&[][..], |stored| &stored.subnets);
-        // Few networks have many, and those differ in few.
+        // Few networks have many subnets, and few of those differ.
         if self.subnets == theirs {
             return;
         }
@@ -136,7 +136,7 @@ impl Network {
 
     fn compare_counts(&self, stored: &Self, odd: &mut Vec<Odd>) {
         let (mine, theirs) = (&self.layout, &stored.layout);
-        // With other pools or subnets they say nothing, and that is odd already.
+        // If pools or subnets differ, the counts say nothing, and that difference is already reported.
         if mine.pools.len() != theirs.pools.len() || mine.subnets.len() != theirs.subnets.len() {
             return;
         }
@@ -150,7 +150,7 @@ impl Network {
         odd.extend(subnets.map(|(subnet, _)| Odd::Counts(subnet.cidr.range())));
     }
 
-    /// Does whoever asks for its holder, or for free space, find this record?
+    /// Does a search by its holder, or for free space, agree with this record?
     fn leads_to(&self, address: Address, entry: &Entry) -> bool {
         let of_slot = |holder| self.holdings.slot(holder).map(|(found, _)| found);
         let is_found = match entry {

@@ -1,6 +1,6 @@
 //! What an entry contributes to the counts of its subnet and pools. Every address counts once.
 //!
-//! Neighbour: `layout` keeps the counts in step.
+//! Neighbour: `layout`, which keeps the counts in step.
 
 use super::holdings::covered;
 use super::pool_set::{each_gap, is_in};
@@ -8,7 +8,7 @@ use crate::core::address::{Address, Range};
 use crate::core::outcome::Counts;
 use crate::core::state::{Entry, Reservation, ReservationKind};
 
-/// Adds or takes away what an entry contributes to counts: `size` addresses, of which `blocked` count as reserved.
+/// Adds or subtracts an entry's contribution to counts: `size` addresses, of which `blocked` count as reserved.
 fn count(counts: &mut Counts, entry: &Entry, size: u128, blocked: u128, add: bool) {
     let change = |value: &mut u128, by: u128| if add { *value += by } else { *value -= by };
     match entry {
@@ -29,7 +29,7 @@ fn count(counts: &mut Counts, entry: &Entry, size: u128, blocked: u128, add: boo
     counts.free = counts.size - counts.held - counts.reserved - counts.cooling - counts.declined;
 }
 
-/// Adds one address that is held: what is done most.
+/// Adds one held address, the most frequent change.
 fn count_granted(counts: &mut Counts, held: &Reservation, blocked: bool) {
     counts.held += 1;
     counts.reservations += 1;
@@ -43,14 +43,14 @@ fn count_granted(counts: &mut Counts, held: &Reservation, blocked: bool) {
     if blocked { counts.reserved -= 1 } else { counts.free -= 1 }
 }
 
-/// Counts of a range in which nothing lies; these spans of it count as reserved.
+/// Counts of a range without entries; the spans in `counted` count as reserved.
 pub(super) fn empty_counts(range: Range, counted: &[(u128, u128)]) -> Counts {
     let size = range.size();
     let reserved = each_gap(counted, range.first().bits(), range.last().bits(), |_, _| ());
     Counts { size, reserved, free: size - reserved, ..Counts::default() }
 }
 
-/// Adds what lies in a part of a range, as the part has counted it. `empty` is what the part counts where nothing lies in it.
+/// Adds the entries in a part of a range, as the part has counted them. `empty` is what the part counts without entries.
 pub(super) fn count_part(counts: &mut Counts, part: &Counts, empty: &Counts) {
     counts.held += part.held;
     counts.held_dynamic += part.held_dynamic;
@@ -59,12 +59,12 @@ pub(super) fn count_part(counts: &mut Counts, part: &Counts, empty: &Counts) {
     counts.cooling += part.cooling;
     counts.declined += part.declined;
     counts.reservations += part.reservations;
-    // What is held counts as held, also where it is reserved.
+    // A held address counts as held even if it is reserved.
     counts.reserved -= empty.reserved - part.reserved;
     counts.free = counts.size - counts.held - counts.reserved - counts.cooling - counts.declined;
 }
 
-/// Adds or takes away what an entry contributes within a range.
+/// Adds or subtracts what an entry contributes within a range.
 pub(super) fn count_entry(
     counts: &mut Counts,
     counted: &[(u128, u128)],
@@ -87,7 +87,7 @@ pub(super) fn count_entry(
     }
 }
 
-/// Adds or takes away what an entry of one address contributes, which lies in the range. By far the most are such.
+/// Adds or subtracts what a single-address entry contributes; it must lie in the range. Most entries are of this kind.
 #[inline]
 pub(super) fn count_address(counts: &mut Counts, counted: &[(u128, u128)], bits: u128, entry: &Entry, add: bool) {
     let blocked = is_in(counted, bits);

@@ -1,10 +1,11 @@
-//! The addresses of a group, dealt to its instances: who holds one of the list keeps it, who is promised one has that again
-//! if it can, the others get the rest in order, each one in a subnet that serves its zone. Where none is left for somebody, an
-//! address that another one was dealt is his, if that one can have another (an augmenting path): who is refused is refused
-//! because no deal has enough for all. And what ties an instance to zones, for a group that deals those as well.
+//! Deals the listed addresses of a group to its instances. An instance that holds one of the list keeps it, and one to which
+//! one is promised gets that again if possible. The others get the rest in order, each in a subnet that serves its zone. If
+//! none is left for an instance, it gets an address that was dealt to another one, provided that the other can have a
+//! different address (an augmenting path). So an instance is refused only if no deal has enough for all. The module also
+//! tells what ties instances to zones, for a group that deals zones as well.
 //!
-//! Before: `server::deployments`, which has judged the lists by themselves. After: `deploy`, for which a dealt address is
-//! named like any other.
+//! Before: `server::deployments`, which has checked the lists by themselves. After: `deploy`, which treats a dealt address
+//! like any named one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,55 +26,57 @@ use crate::core::types::{Scope, SlotKey};
 use crate::core::zones::{ListRoom, TieReason, ZoneFacts, ZoneTie};
 use crate::limits::DEAL_LOOKS_MAX;
 
-/// The list of a group, looked up and dealt from.
+/// The list of a group while addresses are dealt from it.
 struct List<'a> {
-    /// As it was given.
+    /// The ranges as they were given.
     ranges: &'a [Range],
-    /// Its ranges, ascending and apart.
+    /// The same ranges, ascending and disjoint.
     sorted: Vec<Range>,
-    /// What was dealt, or is kept.
+    /// The addresses that were dealt or are kept.
     given: BTreeSet<Address>,
-    /// Where each zone's next address is looked for, range and offset: what lies before it is given, or never serves it.
+    /// For each zone, where its next address is looked for: range and offset. What lies before is dealt, or never serves the
+    /// zone.
     cursors: BTreeMap<Zone, (usize, u128)>,
-    /// Who was dealt what: places among the members, by the subnet and by their own zone, as they were dealt.
+    /// Members that were dealt an address, by its subnet and their own zone, in the order of dealing.
     dealt: BTreeMap<Option<usize>, BTreeMap<Zone, Vec<usize>>>,
-    /// Zones for which nothing is left, however it is dealt.
+    /// Zones for which nothing is left, whichever way it is dealt.
     dry: BTreeSet<Zone>,
 }
 
-/// The zones that subnets name, by number, so that they are compared fast; and how much was looked at.
+/// The zones that subnets name, as numbers, so that comparing them is fast; and the count of looks.
 #[derive(Default)]
 struct Zones<'a> {
     numbers: BTreeMap<&'a CompactString, usize>,
-    /// Of each subnet those that it names, ascending.
+    /// The zones that each subnet names, ascending.
     of_subnet: Vec<Vec<usize>>,
-    /// How much of lists and of what was dealt was looked at.
+    /// How many looks at lists and at dealt addresses there have been.
     looks: u64,
 }
 
-/// Why somebody is dealt nothing.
+/// Why a member is dealt nothing.
 enum Undealt {
-    /// No deal has one for each.
+    /// No deal has an address for each.
     TooFew,
-    /// It would take too long to say.
+    /// The search would take too long.
     TooMany,
 }
 
-/// Who gives what he was dealt, and why: for whom of these zones it is.
+/// For each zone whose members may give up an address: the subnet of that address, and the zone for which it is given.
 type Gives = BTreeMap<Zone, (Option<usize>, Zone)>;
 
-/// Zones for which the same addresses serve. So there are no more than the configuration names, whatever instances say.
+/// Classes of zones that the same addresses serve. So there are no more of them than the configuration names, whatever
+/// instances say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Zone {
-    /// None: every subnet.
+    /// The instance has no zone; every subnet serves it.
     Any,
-    /// One that no subnet names: those without zones.
+    /// A zone that no subnet names; only subnets without zones serve it.
     Unnamed,
-    /// One that a subnet names, by its number.
+    /// A zone that a subnet names, by its number.
     Named(usize),
 }
 
-/// The zones that subnets serve, as they are looked up: of each subnet one list.
+/// The zones that subnets serve, cached: one shared list per subnet.
 #[derive(Default)]
 struct Served(HashMap<usize, Arc<[CompactString]>>);
 
@@ -82,7 +85,7 @@ impl Served {
         Arc::clone(self.0.entry(index).or_insert_with(|| Arc::from(network.subnets[index].zones.as_slice())))
     }
 
-    /// By the subnet of an address.
+    /// The zones that the subnet of an address serves.
     fn by(&mut self, network: &Network, address: Address) -> Option<Arc<[CompactString]>> {
         Some(self.by_subnet(network, network.layout.subnet_of(address)?))
     }
@@ -108,7 +111,7 @@ impl<'a> Zones<'a> {
         }
     }
 
-    /// Does a subnet serve who lives in such a zone? One that names no zone serves all.
+    /// Does a subnet serve instances of such a zone? A subnet that names no zone serves all.
     fn serves(&self, subnet: Option<usize>, zone: Zone) -> bool {
         let Some(named) = subnet.and_then(|index| self.of_subnet.get(index)) else { return true };
         match zone {
@@ -118,7 +121,7 @@ impl<'a> Zones<'a> {
         }
     }
 
-    /// Notes one more look.
+    /// Counts one more look.
     fn look(&mut self) -> Result<(), Undealt> {
         self.looks += 1;
         if self.looks > DEAL_LOOKS_MAX { Err(Undealt::TooMany) } else { Ok(()) }
@@ -143,12 +146,12 @@ impl<'a> List<'a> {
         Self { ranges, sorted, given, cursors, dealt: BTreeMap::new(), dry: BTreeSet::new() }
     }
 
-    /// Notes that a member was dealt an address.
+    /// Notes that a member was dealt an address of this subnet.
     fn note(&mut self, subnet: Option<usize>, zone: Zone, member: usize) {
         self.dealt.entry(subnet).or_default().entry(zone).or_default().push(member);
     }
 
-    /// The last of a zone that was dealt something of a subnet gives it.
+    /// The last member of this zone that was dealt an address of this subnet, which it now gives up.
     fn gives(&mut self, subnet: Option<usize>, zone: Zone) -> Option<usize> {
         self.dealt.get_mut(&subnet)?.get_mut(&zone)?.pop()
     }
@@ -160,12 +163,12 @@ impl<'a> List<'a> {
 }
 
 impl Network {
-    /// Deals. Answers the wishes with named addresses in place of dealt ones, and whether any of them was chosen here and not
-    /// held before. What cannot be dealt is refused.
+    /// Deals the addresses. Returns the wishes with named addresses in place of dealt ones, and whether any of them was
+    /// newly chosen here rather than held before. A wish for which nothing can be dealt is refused.
     pub(super) fn deal(&self, ask: &Deploy, let_go: &LetGo<'_>, refused: &mut WishRefusals) -> (Deploy, bool) {
         let mut dealt = ask.clone();
         let mut members: Vec<Vec<&mut DeployWish>> = ask.lists.iter().map(|_| Vec::new()).collect();
-        // In a network that carries no address nothing can be dealt; that is said of each wish by itself.
+        // Nothing can be dealt in a dynamic network; each wish is refused for that on its own.
         for wish in dealt.wishes.iter_mut().filter(|_| self.config.kind != NetworkKind::Dynamic) {
             if let Wanted::Dealt(list) = wish.wanted
                 && let Some(members) = members.get_mut(list)
@@ -208,8 +211,8 @@ impl Network {
         (dealt, chose)
     }
 
-    /// Deals again what is promised already, so that a plan that comes again is the same. It is not held yet: it may be given to
-    /// another one like everything that is dealt here.
+    /// Deals promised addresses again, so that a repeated plan is the same. They are not held yet, so, like everything that
+    /// is dealt here, they may be passed on to others.
     fn deal_promised(
         &self,
         (list, zones): (&mut List<'_>, &Zones<'_>),
@@ -226,36 +229,38 @@ impl Network {
         }
     }
 
-    /// What is said to whom nothing is dealt.
+    /// The refusal of a member that is dealt nothing.
     fn undealt(&self, of_group: &StaticList, wish: &DeployWish, why: &Undealt) -> Refusal {
         let name = &self.config.name;
         let zone = wish.zone.as_deref().map_or_else(String::new, |zone| format!(" in zone `{zone}`"));
         let serves = |zone: &CompactString| self.subnets.iter().any(|subnet| subnet.serves(zone));
         let problem = match why {
             Undealt::TooFew if !wish.zone.as_ref().is_none_or(serves) => format!(
-                "has no address of network `{name}`{zone}: no subnet of it serves that zone; name the zone in one of them \
-                 (subnet.modify), or another zone here"
+                "has no address of network `{name}`{zone}: none of its subnets serves that zone; add the zone to one of them \
+                 (subnet.modify), or name another zone here"
             ),
             Undealt::TooFew if of_group.ranges.iter().any(|range| self.drains_within(range)) => format!(
-                "has too few addresses of network `{name}`{zone} outside of subnets that drain; list one for each instance"
+                "has too few addresses of network `{name}`{zone} outside draining subnets; list one for each instance"
             ),
             Undealt::TooFew if wish.zone.is_some() => format!(
-                "has too few addresses of network `{name}`{zone}; list one for each instance that lives there (one without a zone \
-                 of its own is placed by what is listed, unless what it keeps ties it to its zone: `fresh` lets go of that)"
+                "has too few addresses of network `{name}`{zone}; list one for each instance that lives there (an instance \
+                 without a zone of its own is placed by what is listed, unless an address that it keeps ties it to a zone; \
+                 `fresh` gives that up)"
             ),
             Undealt::TooFew => format!("has too few addresses of network `{name}`; list one for each instance"),
             Undealt::TooMany => format!(
-                "has addresses in too many zones and subnets of network `{name}` to deal them to so many; use fewer zones, or \
-                 name an `address` for each instance"
+                "has addresses in too many zones and subnets of network `{name}` to deal them to this many instances; use fewer \
+                 zones, or name an `address` for each instance"
             ),
         };
         Refusal::invalid(of_group.field(), problem)
     }
 
-    /// What a member is dealt: the next address that serves it, or one of another member, who is dealt another in its place.
+    /// The address for a member: the next one that serves its zone, or that of another member, which gets a different one
+    /// instead.
     ///
-    /// Cost: O(log) as a rule, and O(addresses of the list) once for each zone; where others have to give, O(zones × subnets) of
-    /// those that were dealt. Of all members together no more than [`DEAL_LOOKS_MAX`] looks.
+    /// Cost: usually O(log), and O(addresses of the list) once for each zone. If others have to give up theirs, O(zones ×
+    /// subnets) of what was dealt. All members together get no more than [`DEAL_LOOKS_MAX`] looks.
     fn next_for(
         &self,
         (list, zones): (&mut List<'_>, &mut Zones<'_>),
@@ -288,7 +293,7 @@ impl Network {
             }
             for giver in found {
                 if let Some(address) = self.next_of(list, zones, giver)? {
-                    let passed = self.pass_on(list, (member, zone), (giver, address), (&gives, rest));
+                    let passed = self.pass_on(list, (member, zone), (giver, address), &gives, rest);
                     return passed.ok_or(Undealt::TooFew);
                 }
                 looked.push_back(giver);
@@ -298,13 +303,15 @@ impl Network {
         Err(Undealt::TooFew)
     }
 
-    /// Somebody of the zone `giver` is dealt `address`, and what he had is passed on until it comes to whom it is for.
+    /// A member of the zone `giver` is dealt `address`, and what it had is passed on, from zone to zone, to the member that
+    /// needs one.
     fn pass_on(
         &self,
         list: &mut List<'_>,
         (member, zone): (usize, Zone),
         (mut giver, mut address): (Zone, Address),
-        (gives, rest): (&Gives, &mut [&mut DeployWish]),
+        gives: &Gives,
+        rest: &mut [&mut DeployWish],
     ) -> Option<Address> {
         while giver != zone {
             let (subnet, wants) = *gives.get(&giver)?;
@@ -318,9 +325,10 @@ impl Network {
         Some(address)
     }
 
-    /// What is said of instances to who deals zones to them (those that are `listed`): what ties them, and what their lists have
-    /// for them. They are tied by the address that each names, keeps, or will be dealt as a promise again, by what its subnet
-    /// serves. What has to be left ties nobody: it would only hold its instance in a zone in which there may be no other.
+    /// What ties the instances that are dealt zones (those in `listed`), and how much room their lists have. An instance is
+    /// tied by the address that it names or keeps, or that is promised to it and will be dealt again, to the zones that the
+    /// address's subnet serves. An address that has to be given up ties nobody: it would only hold the instance in a zone
+    /// that may have no other address.
     pub(super) fn zone_facts(&self, ask: &Deploy) -> Decision {
         let let_go = LetGo::of_scope(self, &ask.scope);
         let promised = self.promised_in(&ask.scope);
@@ -332,7 +340,7 @@ impl Network {
             let is_placed = !ask.listed.contains(&wish.owner);
             let tie = match &wish.wanted {
                 Wanted::Static(address) => Some((TieReason::Named, *address)),
-                // A wish that cannot be is refused when it is decided.
+                // An invalid wish is refused when it is decided.
                 Wanted::Automatic(wanted) => {
                     let own = self.own_serving(ask, wish, wanted, &let_go).ok().flatten();
                     own.map(|(address, _)| (TieReason::Held, address))
@@ -364,10 +372,10 @@ impl Network {
         read(Outcome::ZoneTies(ZoneFacts { ties, lists }))
     }
 
-    /// How many addresses of a list nobody keeps, by the zones that their subnets serve. Of what drains none is dealt, and what lies
-    /// in no subnet is refused when it is claimed.
+    /// How many addresses of a list nobody keeps, by the zones that their subnets serve. Draining subnets do not count,
+    /// because nothing of them is dealt; neither does what lies in no subnet, because that is refused when it is claimed.
     ///
-    /// Cost: O((ranges + subnets) × log subnets), and O(log) of each that is kept.
+    /// Cost: O((ranges + subnets) × log subnets), and O(log) for each kept address.
     fn left_of(&self, list: &List<'_>, served: &mut Served) -> Vec<(Arc<[CompactString]>, u64)> {
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         let mut subnets: Vec<(Range, usize)> =
@@ -390,7 +398,7 @@ impl Network {
         dealt.map(|(index, count)| (served.by_subnet(self, index), count)).collect()
     }
 
-    /// What is promised in a scope, and to whom.
+    /// The addresses that are promised in a scope, and to which slot.
     fn promised_in(&self, scope: &Scope) -> HashMap<SlotKey, Address> {
         if !self.holdings.has_promises() {
             return HashMap::new();
@@ -398,7 +406,7 @@ impl Network {
         self.holdings.of_scope(scope).filter_map(|(address, held)| Some((taker_of(held)?, address))).collect()
     }
 
-    /// What an instance holds of a list, or held until a plan made it obsolete.
+    /// The address of a list that an instance holds, or held until a plan made it obsolete.
     fn kept_of(&self, list: &List<'_>, ask: &Deploy, wish: &DeployWish, let_go: &LetGo<'_>) -> Option<Address> {
         let holder = holder_of(ask, wish);
         let held = self.holdings.slot(&holder).into_iter().chain(let_go.of(&holder));
@@ -407,12 +415,12 @@ impl Network {
         })
     }
 
-    /// May an instance be dealt an address, for all that its subnet says? Of one that drains it would only be refused.
+    /// Does the subnet of an address allow that it is dealt to this instance? One of a draining subnet would only be refused.
     fn may_be_dealt(&self, address: Address, wish: &DeployWish) -> bool {
         !self.drains(address) && self.serves(address, wish)
     }
 
-    /// Does a range lie in a subnet that drains, or a part of it?
+    /// Does a range overlap a draining subnet?
     fn drains_within(&self, range: &Range) -> bool {
         self.subnets.iter().any(|subnet| subnet.draining && subnet.cidr.range().overlaps(*range))
     }
@@ -421,13 +429,14 @@ impl Network {
         self.layout.subnet_of(address).is_some_and(|index| self.subnets[index].draining)
     }
 
-    /// Does the subnet of an address serve the zone of an instance? What lies in no subnet is refused when it is claimed.
+    /// Does the subnet of an address serve the zone of an instance? True outside every subnet: that is refused when it is
+    /// claimed.
     pub(super) fn serves(&self, address: Address, wish: &DeployWish) -> bool {
         let Some(zone) = &wish.zone else { return true };
         self.layout.subnet_of(address).is_none_or(|index| self.subnets[index].serves(zone))
     }
 
-    /// The next address of a list that nobody was dealt and that serves such a zone, which is given from here on.
+    /// Takes the next address of a list that serves this zone and was not dealt to anybody.
     fn next_of(&self, list: &mut List<'_>, zones: &mut Zones<'_>, zone: Zone) -> Result<Option<Address>, Undealt> {
         let cursor = list.cursors.entry(zone).or_insert((0, 0));
         while let Some(range) = list.ranges.get(cursor.0) {
@@ -441,7 +450,7 @@ impl Network {
             if let Some(index) = subnet
                 && (!zones.serves(subnet, zone) || self.subnets[index].draining)
             {
-                // None of the rest of this subnet can be dealt.
+                // Nothing in the rest of this subnet can be dealt.
                 let rest = self.subnets[index].cidr.last().bits() - address.bits();
                 cursor.1 = cursor.1.saturating_add(rest).saturating_add(1);
                 continue;

@@ -1,14 +1,14 @@
-//! `deployment.plan` and `deployment.apply`, the part that falls on one network.
+//! The part of `deployment.plan` and `deployment.apply` that concerns one network.
 //!
 //! ```text
-//! 1 keep      what is held and still fits; what a plan before made obsolete and is wished again, too
-//! 2 leave     the rest becomes obsolete; where the wish of its slot is only promised, it stays current and leaves later
-//! 3 promise   a named address that another instance lets go is kept for who wishes it
+//! 1 keep      what is held and still fits; also what an earlier plan made obsolete and is wished for again
+//! 2 leave     the rest becomes obsolete; if the wish of its slot is only promised, it stays current and leaves later
+//! 3 promise   a named address that another instance lets go is kept for the one that wishes for it
 //! 4 grant     named addresses, then automatic ones: nothing that this plan lets go is free before its commit
 //! ```
 //!
-//! All of it is decided before the first step is written down, so that a refusal changes nothing. What groups deal is dealt
-//! before (`deal`). Refusals are gathered over all wishes, and the first in the protocol's order is answered.
+//! All of this is decided before the first step is written down, so that a refusal changes nothing. What groups deal is
+//! dealt before that (`deal`). The refusals of all wishes are collected, and the first in the protocol's order is answered.
 //!
 //! Review notes: can a wish end in two reservations, or a reservation be kept by two wishes? Is a repeat without steps?
 
@@ -31,35 +31,36 @@ use crate::core::state::{
 use crate::core::types::{Generation, Owner, Scope, Slot, SlotKey};
 use crate::limits::{ANSWERED_RESERVATION_BYTES, WHOLE_ANSWER_BYTES_MAX};
 
-/// What is to be done about a wish.
+/// What to do about a wish.
 enum Course<'a> {
-    /// It is held.
+    /// The slot holds it.
     Keep(Holding<'a>),
-    /// It is held, obsolete; with what the slot holds.
+    /// The slot held it until it became obsolete; with what the slot holds now.
     Revive(Holding<'a>, Option<Address>),
-    /// It is to be granted, in place of what the slot holds.
+    /// It must be granted, in place of what the slot holds now.
     Grant(Option<Address>),
-    /// It is held by another instance, which lets it go; what the slot holds stays until then.
+    /// Another instance holds it and lets it go; what the slot holds now stays until then.
     Await(Holding<'a>, Option<Address>),
-    /// The infrastructure picks, and nobody has written down what.
+    /// The infrastructure picks the address, and nobody has recorded which.
     Nothing,
 }
 
 impl<'a> Course<'a> {
-    /// What the slot holds is what is wished, or what it held until a plan made it obsolete; with what it holds.
+    /// The course if the wish is for what the slot holds, or held until a plan made it obsolete. `replaces` is what it holds
+    /// now.
     fn of_own(own: Holding<'a>, replaces: Option<Address>) -> Self {
         if own.1.obsolete.is_none() { Course::Keep(own) } else { Course::Revive(own, replaces) }
     }
 }
 
-/// What the holdings of the deployment are from here on.
+/// What becomes of the deployment's holdings.
 #[derive(Default)]
 struct Fates {
-    /// What a wish holds on to; does that name it?
+    /// Addresses that a wish keeps, and whether the wish names the address.
     stays: BTreeMap<Address, bool>,
-    /// Slots of which the wish is only promised.
+    /// Slots to which only a promise is made.
     awaiting: BTreeSet<(Owner, Slot)>,
-    /// For whom an address is kept.
+    /// The addresses that are promised, and to which slot.
     promises: BTreeMap<Address, (Owner, Slot)>,
 }
 
@@ -67,7 +68,7 @@ struct Fates {
 pub(super) struct LetGo<'a>(HashMap<&'a SlotKey, Vec<Holding<'a>>>);
 
 impl<'a> LetGo<'a> {
-    /// Of a scope. Cost: O(what the scope holds), where anything of it is obsolete.
+    /// Collects those of a scope. Cost: O(what the scope holds) if anything of it is obsolete.
     pub(super) fn of_scope(network: &'a Network, scope: &Scope) -> Self {
         let mut by_slot: HashMap<&SlotKey, Vec<Holding<'_>>> = HashMap::new();
         let holdings = &network.holdings;
@@ -79,7 +80,7 @@ impl<'a> LetGo<'a> {
         Self(by_slot)
     }
 
-    /// Of a slot.
+    /// Those of a slot.
     pub(super) fn of(&self, holder: &SlotKey) -> impl Iterator<Item = Holding<'a>> {
         self.0.get(holder).into_iter().flatten().copied()
     }
@@ -103,7 +104,7 @@ impl Network {
             }
             courses.push(course);
         }
-        // Only now is it known who lets what go.
+        // Only now is it known which instances let which addresses go.
         for (wish, course) in ask.wishes.iter().zip(&mut courses) {
             if let (Some(Course::Grant(replaces)), Wanted::Static(address)) = (&course, &wish.wanted)
                 && let Some(held) = self.let_go_by_another(ask, wish, *address, &fates)
@@ -123,7 +124,7 @@ impl Network {
         draft.promises_anew(&ask.scope);
         let (obsolete, mut changed) = self.leave(ask, &fates, &mut draft);
         let mut deployed = Vec::with_capacity(courses.len());
-        // Named addresses come first: an automatic grant must not take what is named.
+        // Named addresses come first, because an automatic grant must not take one of them.
         let named = |wish: &DeployWish| matches!(wish.wanted, Wanted::Static(_));
         let both = ask.wishes.iter().zip(&courses);
         for (wish, course) in both.clone().filter(|(w, _)| named(w)).chain(both.filter(|(w, _)| !named(w))) {
@@ -137,7 +138,7 @@ impl Network {
             deployed.extend(refused.note(wish, done));
         }
         refused.end().map_err(|refusal| self.recounted(ask, &draft, refusal))?;
-        // Every wish is granted or promised: what was promised before and did not come is asked for no more.
+        // Every wish is granted or promised now, so promises that were broken before no longer matter.
         draft.forget_broken(&ask.scope, None, usize::MAX);
         let mut views = Vec::with_capacity(obsolete.len());
         for (address, held) in obsolete {
@@ -146,12 +147,12 @@ impl Network {
         Ok(draft.finish(Outcome::Deployed { slots: deployed, obsolete: views, changed, dealt }))
     }
 
-    /// Refuses a plan that lets go of more than an answer tells of, before anything is made of it: one mistyped name of a
-    /// deployment is the scope of all that names none.
+    /// Refuses a plan that lets go of more than an answer can list, before anything is done. A mistyped deployment name can
+    /// be the `default` scope, to which everything without a scope belongs.
     ///
-    /// Cost: O(1) where the scope holds no more than an answer tells of.
+    /// Cost: O(1) if the scope holds no more than an answer can list.
     fn little_enough_to_tell(&self, ask: &Deploy) -> Result<(), Refusal> {
-        // A wish keeps one at most, and what its slot holds until it has another one.
+        // A wish keeps at most one address, and additionally what its slot holds until it gets another.
         let least = |held: u64| held.saturating_sub(2 * ask.wishes.len() as u64) as usize;
         let bytes = |let_go: usize| let_go.saturating_mul(ANSWERED_RESERVATION_BYTES);
         let fits = |held: u64| bytes(least(held)) <= WHOLE_ANSWER_BYTES_MAX;
@@ -163,7 +164,7 @@ impl Network {
         if fits(held) { Ok(()) } else { Err(too_long_to_tell(bytes(least(held)), least(held))) }
     }
 
-    /// What is to be done about a wish, as far as it can be said without the others.
+    /// What to do about a wish, as far as that can be said without the other wishes.
     fn course<'a>(&'a self, ask: &Deploy, wish: &DeployWish, let_go: &LetGo<'a>) -> Result<Course<'a>, Refusal> {
         let holder = holder_of(ask, wish);
         let current = self.holdings.slot(&holder);
@@ -183,13 +184,13 @@ impl Network {
                     self.claim_admitted(*address, None, wanted)?;
                     self.is_open()?;
                     if !self.may_stay(*address) {
-                        // It drains: not to be kept, and not to be claimed anew.
+                        // It drains, so it can neither be kept nor claimed anew.
                         self.claimable_address(Range::single(*address), &holder, None, false)?;
                     }
                     return Ok(Course::of_own(held, replaces));
                 }
                 match self.holdings.covering(*address) {
-                    // A block stays whole until the commit, also for who lets it go.
+                    // A block stays whole until the commit, even for the instance that lets it go.
                     Some((base, Entry::Held(held))) if held.holder == holder => {
                         self.claimable_here(*address, wanted)?;
                         Err(self.held_there(Range::single(*address), base, held))
@@ -197,7 +198,7 @@ impl Network {
                     Some(_) | None => Ok(Course::Grant(replaces)),
                 }
             }
-            // It could not be dealt: refused already, or a network that carries no address.
+            // It could not be dealt: it was refused already, or the network is dynamic.
             Wanted::Dealt(_) => self.takes_claims().map(|()| Course::Nothing),
         }
     }
@@ -215,10 +216,11 @@ impl Network {
             let left = || let_go.of(&holder).filter(serves).max_by_key(|(_, held)| held.generation);
             self.holdings.slot(&holder).filter(serves).or_else(left)
         };
-        // A repeat moves nobody twice. Whoever has committed the plan knows what it gave, and wishes for another address now.
+        // A repeat must move nobody twice. But whoever has committed the plan knows what it gave, and now wishes for another
+        // address.
         let repeats = ask.is_repeat();
         if self.config.kind == NetworkKind::Dynamic {
-            // What is held when the same plan comes again was written down since.
+            // What is held when the same plan comes again was recorded since.
             return Ok(own(&|_| !wish.fresh || repeats));
         }
         let wanted = &with_zone(wanted, wish);
@@ -231,7 +233,7 @@ impl Network {
                 return false;
             }
             let any = self.config.kind == NetworkKind::Vip && *wanted == with_zone(&Wish::default(), wish);
-            // Of a static pool an automatic wish is given what is reserved for it alone, and goes on with that.
+            // In a static pool, an automatic wish may be given an address that is reserved for it, and then keeps it.
             let is_chosen = held.kind == ReservationKind::Dynamic;
             let was_reserved = || is_chosen && self.kept_for(&holder).any(|kept| kept == *address);
             let automatic = || !self.is_static(*address) || was_reserved();
@@ -240,7 +242,7 @@ impl Network {
         }))
     }
 
-    /// May a holding go on for all that its subnet says?
+    /// Does the subnet of a holding allow that it stays?
     pub(super) fn may_stay(&self, address: Address) -> bool {
         self.layout.subnet_of(address).is_some_and(|index| !self.subnets[index].draining)
     }
@@ -249,7 +251,7 @@ impl Network {
         self.layout.pool_of(address).is_some_and(|index| self.pool_config(index).kind == PoolKind::Static)
     }
 
-    /// The holding at an address that another instance, or another slot, of the same deployment lets go by this plan.
+    /// The holding at an address that another instance or slot of the same deployment lets go by this plan.
     fn let_go_by_another(
         &self,
         ask: &Deploy,
@@ -264,8 +266,8 @@ impl Network {
         (held.holder.scope == ask.scope && other && whole && goes).then_some(held)
     }
 
-    /// A transient one that this plan is the first not to list: it stays. The same wishes behind the commit of that plan are
-    /// the next deploy, so it goes with those.
+    /// Is it a transient holding that this plan is the first not to list? Then it stays. The same wishes after the commit of
+    /// that plan count as the next deploy, and with that one it goes.
     fn stays_unlisted(&self, ask: &Deploy, held: &Reservation) -> bool {
         let missed = held.planned.as_ref().and_then(|planned| planned.unlisted);
         held.transient
@@ -277,7 +279,7 @@ impl Network {
     fn wished_twice(&self, address: Address, taker: &SlotKey, held: &Reservation) -> Refusal {
         Refusal::Taken {
             problem: format!(
-                "{address} of network `{}` is wished for {taker}, too; wish for it once",
+                "{address} of network `{}` is also requested for {taker}; request it only once",
                 self.config.name
             ),
             network: None,
@@ -287,8 +289,9 @@ impl Network {
         }
     }
 
-    /// Writes down what becomes of every holding of the deployment, wished or not. Answers those that are obsolete then,
-    /// and whether any was promised, let go or taken back only now, or is kept with a lease that no commit is to end.
+    /// Writes down what becomes of every holding of the deployment, wished for or not. Returns those that are then obsolete,
+    /// and whether this plan newly promised, let go or revived anything, or keeps something with a lease although it was
+    /// already committed.
     fn leave(&self, ask: &Deploy, fates: &Fates, draft: &mut Draft<'_>) -> (Vec<(Address, Arc<Reservation>)>, bool) {
         let mut all: Vec<Holding<'_>> = self.holdings.of_scope(&ask.scope).collect();
         all.sort_unstable_by_key(|(address, _)| *address);
@@ -307,11 +310,11 @@ impl Network {
                 let names_it = *is_named && held.kind == ReservationKind::Dynamic;
                 planned.was_chosen = before.was_chosen.filter(again).or(names_it.then_some(ask.plan));
                 if let Some(was) = held.obsolete.as_deref() {
-                    // What this very plan had made obsolete is as it was before it.
+                    // What this very plan had made obsolete becomes as it was before the plan.
                     planned.revived = planned.revived.or((was.plan != ask.plan).then_some((ask.plan, *was)));
                     draft.fills(&held.holder);
                 }
-                // Its lease ends with a commit, and that plan had its own.
+                // The lease should end with a commit, and this plan has already had its commit.
                 changed |= held.lease.is_some() && ask.is_behind_commit();
                 EventKind::Updated
             } else if held.obsolete.is_some() {
@@ -319,7 +322,7 @@ impl Network {
                 EventKind::Obsolete
             } else if self.stays_unlisted(ask, held) {
                 planned.unlisted = before.unlisted.or(Some(ask.plan));
-                // An ended plan misses nobody: what it is noted under must tell a repeat from the next deploy.
+                // A plan that has ended can miss nobody: the number noted here must distinguish a repeat from the next deploy.
                 changed |= before.unlisted.is_none() && ask.is_behind_commit();
                 EventKind::Obsolete
             } else if fates.awaiting.contains(&(held.holder.owner.clone(), held.holder.slot.clone())) {
@@ -327,9 +330,9 @@ impl Network {
                 EventKind::Obsolete
             } else {
                 after.obsolete = Some(Box::new(Obsolete { since: draft.context.wall, plan: ask.plan }));
-                // A revert gives it back as it was: missed by the plan before.
+                // A revert gives it back as it was, including that an earlier plan missed it.
                 planned.unlisted = before.unlisted;
-                // Its place within the limits is free.
+                // This frees its place within the limits.
                 draft.leaves(address, held);
                 EventKind::Obsolete
             };
@@ -352,7 +355,7 @@ impl Network {
         (obsolete, changed)
     }
 
-    /// For whom an address is kept from here on; as before, if it is the same one.
+    /// The promise of an address from now on: the earlier one if it is for the same slot.
     fn promise(&self, ask: &Deploy, fates: &Fates, address: Address, before: &Planned) -> Option<Promise> {
         let (owner, slot) = fates.promises.get(&address)?;
         let same = before.promise.as_ref().filter(|promise| promise.owner == *owner && promise.slot == *slot);
@@ -405,14 +408,15 @@ impl Network {
                     Wanted::Dealt(_) => return Err(Refusal::invalid("groups", "has a wish that was not dealt")),
                 };
                 let view = Some(granted.view);
-                // What it replaced when this plan was made is still to be let go, whatever became of what was granted then.
+                // If this plan already replaced an address, that one is still to be let go, whatever happened to what was
+                // granted for it.
                 let replaces = replaces.or_else(|| left_by_plan(ask, &holder, fates, let_go));
                 Ok(Deployed { place, state: SlotState::New, view, replaces })
             }
         }
     }
 
-    /// A limit that was exceeded, with what all instances would hold.
+    /// Adds to an exceeded limit how much all instances together would hold.
     fn recounted(&self, ask: &Deploy, draft: &Draft<'_>, refusal: Refusal) -> Refusal {
         match refusal {
             Refusal::OfInstance { instance, refusal } => {
@@ -423,7 +427,7 @@ impl Network {
         }
     }
 
-    /// Every slot is wished for once, and every address.
+    /// Refuses a second wish for the same slot, or for the same address.
     fn wished_once(&self, ask: &Deploy, refused: &mut WishRefusals) {
         let mut slots: BTreeMap<(&Owner, &Slot), &DeployWish> = BTreeMap::new();
         let mut addresses: BTreeMap<Address, &DeployWish> = BTreeMap::new();
@@ -440,7 +444,8 @@ impl Network {
             if let Wanted::Static(address) = wish.wanted
                 && let Some(other) = addresses.insert(address, wish)
             {
-                let problem = format!("{address} is wished for instance `{}`, too; wish for it once", other.owner);
+                let problem =
+                    format!("{address} is also requested for instance `{}`; request it only once", other.owner);
                 refused.note::<()>(
                     wish,
                     Err(Refusal::Taken {
@@ -472,7 +477,7 @@ fn differences(one: &DeployWish, other: &DeployWish) -> Vec<&'static str> {
     differ.into_iter().filter(|(_, differ)| *differ).map(|(member, _)| member).collect()
 }
 
-/// What a plan that comes again while it is open made obsolete of a slot. Of several that it left one after the other the last.
+/// What an open plan that is repeated had made obsolete for a slot; of several, the last one.
 fn left_by_plan(ask: &Deploy, holder: &SlotKey, fates: &Fates, let_go: &LetGo<'_>) -> Option<Address> {
     let left_by_it = |(at, held): &Holding<'_>| {
         let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
@@ -490,14 +495,14 @@ fn with_zone(wanted: &Wish, wish: &DeployWish) -> Wish {
     Wish { zone: wish.zone.clone(), ..wanted.clone() }
 }
 
-/// What is kept, as it is from here on: what its owner names now is static. A lease goes on until the commit, as a revert could
-/// not bring it back.
+/// A kept holding as it will be: if its owner names it now, it is static. It keeps its lease until the commit, because a
+/// revert could not restore the lease.
 fn held_on(held: &Reservation, is_named: bool) -> Reservation {
     let kind = if is_named { ReservationKind::Static } else { held.kind };
     Reservation { obsolete: None, kind, ..Reservation::clone(held) }
 }
 
-/// What a promise will be. It looks the same as long as the address is held as it is.
+/// The reservation that a promise will lead to. It looks the same for as long as the address is held in the same way.
 fn as_promised(holder: SlotKey, held: &Reservation) -> Reservation {
     let plain = Reservation::plain(holder, Generation(0), held.prefix_length, held.created_at);
     Reservation { kind: ReservationKind::Static, ..plain }

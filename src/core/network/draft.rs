@@ -1,10 +1,10 @@
 //! A decision in the making: the steps so far, and what they mean for the rest of the same decision.
 //!
-//! A request may grant and release several addresses; nothing is applied before all of it is decided. The draft knows
-//! what it has taken already, so that two grants of one request never meet, and gives out generations. What a request
-//! frees is not used again in the same request.
+//! A request may grant and release several addresses, and nothing is applied before all of it is decided. The draft knows
+//! what it has already taken, so that two grants of one request never meet, and gives out generations. What a request frees
+//! is not used again in the same request.
 //!
-//! How it grants is in `granting`, how it lets go in `letting_go`, and which MAC it gives in `mac`.
+//! `granting` has how it grants, `letting_go` how it lets go, and `mac` which MAC it gives.
 
 mod granting;
 mod letting_go;
@@ -31,56 +31,57 @@ use crate::core::refusal::HeldBy;
 use crate::core::state::{Entry, Event, EventKind, Key, Lease, Reservation, State, Step};
 use crate::core::types::{Mac, Owner, Scope, SlotKey};
 
-/// Steps so far.
+/// The steps so far, and their consequences.
 pub(super) struct Draft<'a> {
     pub(super) network: &'a Network,
     pub(super) context: Context,
     pub(super) steps: Vec<Step>,
     /// Ranges granted here.
     taken: Taken,
-    /// What more than a plain grant has to account for; nearly every request is one.
+    /// What a plain grant does not need; nearly every request is one.
     ledger: Option<Box<Ledger>>,
-    /// Promises of the network are made anew here, or not: those of before count no more.
+    /// The request decides the network's promises anew, so those from before no longer count.
     promises_anew: bool,
-    /// What was looked through in vain.
+    /// What was searched in vain.
     searched: RefCell<Option<Box<Searched>>>,
     next_generation: u64,
-    /// Lease of the next grant in place of the one that its options ask for.
+    /// If set, the next grant gets this lease instead of the one in its options.
     pub(super) carried_lease: Option<Lease>,
     /// The plan that grants.
     pub(super) granted_by: Option<NonZeroU64>,
-    /// Holdings that became obsolete because a promise was kept.
+    /// How many holdings became obsolete because a promise was kept.
     pub(super) displaced: u64,
-    /// What is granted next may be left out where there is no room for it.
+    /// The next grant is left out if there is no room for it.
     pub(super) is_optional: bool,
-    /// Something else is refused that is told before any want of room of what comes next: nobody is told of that.
+    /// Another refusal of the request takes precedence over a lack of room for the next grant, so that lack need not be
+    /// explained.
     pub(super) room_is_untold: bool,
-    /// Everything of the deployment, or of one of its owners, is let go, but for what is asked for: promises among that end.
+    /// Everything of this scope, or of this owner in it, is released except what the request asks for; promises among those end.
     pub(super) letting_go: Option<(Scope, Option<Owner>)>,
 }
 
-/// What a request comes to that lets go, grants several times, or is limited.
+/// Additional accounts of a request that lets go, grants several times, or is subject to limits.
 #[derive(Default)]
 struct Ledger {
-    /// The steps by address, once there are many.
+    /// The result of the steps by address, once there are many.
     sum: Option<Box<Sum>>,
-    /// MACs that came with what was granted here.
+    /// MACs that were given in this request.
     macs: Vec<Mac>,
-    /// Reservations let go here.
+    /// Reservations that were let go in this request.
     let_go: BTreeSet<Address>,
-    /// Change of the number of current reservations, by owner and by scope; counted where the network limits them.
+    /// By owner and by scope, the change in the number of current reservations; counted only for limits that the network has.
     owners: BTreeMap<(Scope, Owner), i64>,
     scopes: BTreeMap<Scope, i64>,
-    /// Slots that wait with empty hands for what is promised to them, because of what was let go here.
+    /// Slots that now wait empty-handed for what is promised to them, because this request let go what they held.
     awaiting: BTreeSet<SlotKey>,
-    /// Slots that this request names, where anything is promised. What is let go here and promised to one of them is told
-    /// what becomes of it when it is known what the slot has then ([`Draft::settle_owed`]).
+    /// Slots that this request names, if anything is promised. If the request lets go of an address promised to one of them,
+    /// what happens to the address is decided once it is known what the slot has by then ([`Draft::settle_owed`]).
     asked: BTreeSet<SlotKey>,
-    /// What waits for that.
+    /// The addresses that wait for that decision.
     owed: Vec<Owed>,
 }
 
-/// A holding that is let go, and what its end is called.
+/// A holding that is let go, and the event of its end.
 type Owed = (Address, Arc<Reservation>, EventKind);
 
 impl<'a> Draft<'a> {
@@ -111,43 +112,43 @@ impl<'a> Draft<'a> {
         Decision { steps: self.steps, outcome }
     }
 
-    /// What of `range` this draft has granted, if anything. Cost: O(log) of what it has granted.
+    /// The range granted by this draft that overlaps `range`, if there is one. Cost: O(log) of what it has granted.
     pub(super) fn taken(&self, range: Range) -> Option<Range> {
         self.taken.meets(range)
     }
 
-    /// Where what this draft has granted of `range`, and without a gap behind it, ends.
+    /// The end of what this draft has granted in `range` and adjacent to it, without a gap.
     pub(super) fn taken_until(&self, range: Range) -> Option<Address> {
         self.taken.until(range)
     }
 
-    /// What was granted here so far.
+    /// The ranges granted so far.
     pub(super) fn taken_so_far(&self) -> impl Iterator<Item = Range> {
         self.taken.iter()
     }
 
-    /// Grants made here so far.
+    /// The number of grants so far.
     pub(super) fn granted(&self) -> usize {
         self.taken.count()
     }
 
-    /// Was this reservation let go here?
+    /// Did this request let this reservation go?
     pub(super) fn has_let_go(&self, address: Address) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| ledger.let_go.contains(&address))
     }
 
-    /// Change of the number of current reservations of this owner. Known where the network limits it.
+    /// Change in the number of current reservations of this owner; counted only if the network limits it.
     pub(super) fn balance_of_owner(&self, scope: &Scope, owner: &Owner) -> i64 {
         let of = |ledger: &Ledger| ledger.owners.get(&(scope.clone(), owner.clone())).copied();
         self.ledger.as_deref().and_then(of).unwrap_or_default()
     }
 
-    /// Change of the number of current reservations of this scope. Known where the network limits it.
+    /// Change in the number of current reservations of this scope; counted only if the network limits it.
     pub(super) fn balance_of_scope(&self, scope: &Scope) -> i64 {
         self.ledger.as_ref().and_then(|ledger| ledger.scopes.get(scope)).copied().unwrap_or_default()
     }
 
-    /// Notes that a slot holds something more, or less, once this request is done.
+    /// Notes that this request changes the number of reservations of a slot.
     pub(super) fn count(&mut self, holder: &SlotKey, change: i64) {
         let limits = self.network.config.limits;
         if limits.per_owner.is_some() {
@@ -165,14 +166,14 @@ impl<'a> Draft<'a> {
         self.promises_anew = true;
     }
 
-    /// Does a promise to this slot count within the limits already?
+    /// Does a promise to this slot already count within the limits?
     #[inline]
     pub(super) fn is_counted(&self, holder: &SlotKey) -> bool {
         let awaits = || self.ledger.as_ref().is_some_and(|ledger| ledger.awaiting.contains(holder));
         !self.promises_anew && (self.network.holdings.awaits(holder) || awaits())
     }
 
-    /// Notes that a slot holds something once this request is done, or by a promise of it: it counts within the limits.
+    /// Notes that a slot holds something after this request, or is promised something by it, which counts within the limits.
     pub(super) fn fills(&mut self, holder: &SlotKey) {
         if !self.is_counted(holder) {
             self.count(holder, 1);
@@ -182,7 +183,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Appends a step that puts an entry, or none, in place of `before`.
+    /// Appends a step that replaces `before` by another entry, or by none.
     pub(super) fn put(&mut self, address: Address, before: Option<&Entry>, after: Option<Entry>, event: Option<Event>) {
         let expect = before.map(|entry| entry.generation().0);
         self.push(Step { key: Key::Address(address), expect, state: after.map(State::Entry), event });
@@ -194,7 +195,7 @@ impl<'a> Draft<'a> {
             sum.add(&step);
         }
         if self.steps.capacity() == 0 {
-            // Most requests take one step, which is kept until it is durable: no room for more.
+            // Most requests take one step, and it is kept until it is durable, so no room for more is allocated.
             self.steps = Vec::with_capacity(1);
         }
         self.steps.push(step);
@@ -214,14 +215,14 @@ impl<'a> Draft<'a> {
         to
     }
 
-    /// Changes what is noted of a holding: nothing that the history tells.
+    /// Changes notes in a holding that the history does not record.
     pub(super) fn note(&mut self, address: Address, from: &Arc<Reservation>, to: Reservation) -> Arc<Reservation> {
         let to = Arc::new(to);
         self.put(address, Some(&Entry::Held(Arc::clone(from))), Some(Entry::Held(Arc::clone(&to))), None);
         to
     }
 
-    /// Makes a holding current again that was obsolete.
+    /// Makes an obsolete holding current again.
     pub(super) fn restore(&mut self, address: Address, from: &Arc<Reservation>, to: Reservation) {
         self.fills(&to.holder);
         self.change(address, from, to, EventKind::Reverted);
@@ -230,11 +231,11 @@ impl<'a> Draft<'a> {
     /// A lease that begins now.
     pub(super) fn lease(&self, ttl_seconds: u64) -> Lease {
         let ends = self.context.now.after_seconds(ttl_seconds);
-        // Clients ask for a second at least.
+        // Clients ask for at least one second.
         Lease { ends, ttl_seconds: NonZeroU64::new(ttl_seconds).unwrap_or(NonZeroU64::MIN) }
     }
 
-    /// A reservation as its noun shows it.
+    /// A reservation with everything that the protocol shows of it.
     pub(super) fn view(&self, address: Address, reservation: Arc<Reservation>) -> View {
         self.network.view(address, reservation, self.context)
     }
@@ -245,8 +246,8 @@ pub(super) fn held_by(reservation: &Reservation) -> HeldBy {
     HeldBy::of(reservation)
 }
 
-/// Steps that shrink an entry which cools or is declined to these parts. The old entry is removed first, so that no two entries
-/// ever overlap.
+/// Steps that shrink a cooling or declined entry to these parts. The old entry is removed first, so that no two entries ever
+/// overlap.
 pub(super) fn cut_to(address: Address, entry: &Entry, parts: impl Iterator<Item = Cidr>) -> impl Iterator<Item = Step> {
     let mut parts = parts.peekable();
     let shrunk = parts.next_if(|first| first.base() == address).and_then(|first| entry.part(first.length()));
@@ -255,13 +256,13 @@ pub(super) fn cut_to(address: Address, entry: &Entry, parts: impl Iterator<Item 
     std::iter::once(first).chain(parts.map(|part| part_comes(entry, part)))
 }
 
-/// The step by which a part of what cools or is declined comes where nothing is.
+/// The step that puts a part of a cooling or declined entry where there is no entry.
 pub(super) fn part_comes(entry: &Entry, part: Cidr) -> Step {
     let state = entry.part(part.length()).map(State::Entry);
     Step { key: Key::Address(part.base()), expect: None, state, event: None }
 }
 
-/// The aligned block of a length that begins at `first`.
+/// The aligned block of 2^order addresses that begins at `first`.
 pub(super) fn block(family: Family, first: u128, order: u8) -> Range {
     Range::of_bits(family, first, first + crate::core::address::host_mask(order))
 }

@@ -1,7 +1,7 @@
-//! `ip.allocate`, `ip.claim` and the part of `ip.acquire` that falls on one network.
+//! `ip.allocate`, `ip.claim` and the part of `ip.acquire` that concerns one network.
 //!
-//! All three end in the same two acts: *touch* what the slot holds already, or *grant* something new. Checks run in the
-//! protocol's order of precedence, so that the first refusal found is the one to answer.
+//! All three end in one of two acts: they *touch* what the slot already holds, or *grant* something new. Checks run in the
+//! protocol's order of precedence, so the first refusal found is the one to answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,22 +39,22 @@ impl Network {
         Ok(draft.finish(Outcome::Granted(Box::new(grant))))
     }
 
-    /// The part of `ip.acquire` that falls here. Named addresses are taken first; of several refusals the first in the
-    /// protocol's order is answered, with its place in the request.
+    /// The part of `ip.acquire` that concerns this network. Named addresses are taken first. Of several refusals, the first
+    /// in the protocol's order is answered, with its index in the request.
     pub(super) fn acquire(&self, ask: &Acquire, context: Context) -> Result<Decision, Refusal> {
         let options = GrantOptions { replace: ask.options.replace || ask.exact, ..ask.options.clone() };
         forms::named_once(&ask.items)?;
         forms::mac_once(ask)?;
         if ask.items.is_empty() {
-            // Nothing else asks whether it is: by `exact` alone.
+            // An acquire without items (only `exact`) does not get to this check otherwise.
             self.is_open()?;
         }
         let mut draft = Draft::new(self, context);
         draft.asks_for(ask.items.iter().map(|item| ask.slot(item)));
-        // What else the owner holds goes, whichever of its slots it was promised to.
+        // Everything else that the owner holds goes, so it is not handed to another slot of the owner by a promise.
         draft.letting_go = ask.exact.then(|| (ask.scope.clone(), Some(ask.owner.clone())));
         let others = if ask.exact { self.held_beside(ask) } else { Vec::new() };
-        // Another object of the same name is another owner: what it holds is not let go.
+        // Another object of the same name is another owner, and its holdings are not released.
         let unlike =
             others.iter().find_map(|(address, held)| self.same_owner(&held.holder, *address, held, &ask.options).err());
         for (address, held) in &others {
@@ -98,7 +98,7 @@ impl Network {
         Ok(draft.finish(Outcome::Acquired { grants, released }))
     }
 
-    /// Bytes of a commit that an acquire counts for at least, by what it lets go because it is `exact`.
+    /// The least number of bytes of a commit that an `exact` acquire counts for because of what it releases.
     ///
     /// Cost: O(1).
     pub fn lets_go_bytes_least(&self, ask: &Acquire) -> usize {
@@ -135,7 +135,7 @@ impl Network {
         self.or_no_mac(options.mac, granted)
     }
 
-    /// Gives the slot what it asks for, or finds that it holds it already.
+    /// Grants what the slot asks for, or finds that the slot already holds it.
     pub(super) fn allocate_into(
         &self,
         draft: &mut Draft<'_>,
@@ -178,7 +178,7 @@ impl Network {
     ) -> Result<Grant, Refusal> {
         draft.mac_for(options.mac, replaced.map(|(address, _)| address))?;
         let picked = self.pick(draft, selection, holder, options.owner_uid.as_ref());
-        // What is optional and finds no room is left out, so it comes to nothing within the limits.
+        // An optional item that finds no room is left out, so it does not count within the limits.
         if picked.is_some() || !draft.is_optional {
             self.within_limits(draft, holder, i64::from(replaced.is_none()))?;
         }
@@ -186,7 +186,7 @@ impl Network {
             return Err(self.no_capacity(draft, wish, selection));
         };
         if let Some((address, held)) = replaced {
-            // Its MAC may go to the new one.
+            // The new reservation may get the MAC of the old one.
             draft.leaves(address, held);
         }
         let view = if picked.is_free {
@@ -197,7 +197,7 @@ impl Network {
         Ok(Grant { view, created: true, previous_claimant: None, replaced: None })
     }
 
-    /// Gives a slot another address than the one that it holds and is about to lose in the same commit.
+    /// Grants a slot another address in place of the one that it holds and is about to lose in the same commit.
     pub(super) fn grant_another(
         &self,
         draft: &mut Draft<'_>,
@@ -209,8 +209,8 @@ impl Network {
         self.grant_picked(draft, holder, wish, &selection, options, None)
     }
 
-    /// Gives the slot the address that it names, or finds that it holds it already. `force` is none where the request has no
-    /// such member.
+    /// Grants a slot the named address, or finds that the slot already holds it. `force` is none for requests without that
+    /// member.
     pub(super) fn claim_into(
         &self,
         draft: &mut Draft<'_>,
@@ -227,7 +227,7 @@ impl Network {
         }
         let subnet = self.claim_filters(address, wish)?;
         self.takes_claims()?;
-        // By far the most claims name one address, at which nothing lies: then nothing more is looked for there.
+        // Most claims name one address with no entry; then no further lookups are needed there.
         let is_free = block.size() == 1 && self.holdings.covering(address).is_none();
         let of_slot = self.holdings.slot(holder);
         let own = of_slot.filter(|&(at, held)| at == address && held.prefix_length == length);
@@ -264,10 +264,10 @@ impl Network {
         let overlapping =
             replaced.as_ref().filter(|(held_address, held)| covered(*held_address, held.prefix_length).overlaps(block));
         if let Some((held_address, held)) = overlapping {
-            // What the new holding does not cover is let go first, so that no two entries ever overlap.
+            // What the new holding does not cover is released first, so that no two entries ever overlap.
             draft.release_around(*held_address, held, block);
         } else if let Some((held_address, held)) = &replaced {
-            // Its MAC may go to the new one.
+            // The new reservation may get the MAC of the old one.
             draft.leaves(*held_address, held);
         }
         let view = if is_free {
@@ -294,7 +294,7 @@ impl Network {
         }
     }
 
-    /// Two objects of one name are two owners.
+    /// Refuses another object of the same name, which is another owner.
     fn same_owner(
         &self,
         holder: &SlotKey,
@@ -306,8 +306,7 @@ impl Network {
         match (stored, &options.owner_uid) {
             (Some(stored), Some(asked)) if stored != asked => Err(Refusal::Taken {
                 problem: format!(
-                    "{address} of network `{}` is held by {holder} with another owner_uid (`{stored}`, not `{asked}`): \
-                     two objects of one name are two owners; release it, or name another owner",
+                    "{address} of network `{}` is held by {holder} with another owner_uid (`{stored}`, not `{asked}`): two objects with the same name are two owners; release it, or name another owner",
                     self.config.name
                 ),
                 network: None,
@@ -319,8 +318,8 @@ impl Network {
         }
     }
 
-    /// A repeat of what is held: binds, renews, relabels as asked, and answers what is. What is named now that was chosen is of
-    /// that kind from here on.
+    /// Answers a repeated request for what is held: binds, renews and relabels it as asked. An address that was chosen and
+    /// is now named becomes a static one.
     fn touch(
         &self,
         draft: &mut Draft<'_>,
@@ -362,8 +361,9 @@ impl Network {
     }
 }
 
-/// Does an acquire ask for what is held already, so that it may be one whose answer was lost? What was optional and found no room the
-/// first time may find some since, in what that let go, where a limit has no place for it: that is no reason to refuse the repeat.
+/// Does an acquire ask for what is already held, so that it may repeat a request whose answer was lost? An optional item
+/// that found no room the first time may find some now, in what that request released, but exceed a limit: that is no reason
+/// to refuse the repeat.
 fn is_repeat(ask: &Acquire, grants: &[(usize, Grant)]) -> bool {
     let held = |index: usize| grants.iter().any(|(at, grant)| *at == index && !grant.created);
     let mut required = ask.items.iter().filter(|item| !item.optional);
@@ -371,12 +371,12 @@ fn is_repeat(ask: &Acquire, grants: &[(usize, Grant)]) -> bool {
 }
 
 impl SubnetConfig {
-    /// Does it serve a zone? Without zones it serves every one.
+    /// Does it serve a zone? A subnet without zones serves every zone.
     pub fn serves(&self, zone: &str) -> bool {
         self.zones.is_empty() || self.zones.iter().any(|served| served == zone)
     }
 
-    /// Its reserved ranges that share addresses with a range: they are ascending and disjoint. Cost: O(log).
+    /// Its reserved ranges that share addresses with a range. Reserved ranges are ascending and disjoint. Cost: O(log).
     pub(super) fn reserved_over(&self, range: Range) -> &[ReservedRange] {
         let from = self.reserved.partition_point(|reserved| reserved.range.last() < range.first());
         let over = &self.reserved[from..];
@@ -385,7 +385,7 @@ impl SubnetConfig {
 }
 
 impl ReservedRange {
-    /// Is it kept for this slot?
+    /// Is it set aside for this slot?
     pub fn is_for(&self, holder: &SlotKey) -> bool {
         self.reserved_for.as_ref().is_some_and(|kept| {
             kept.scope == holder.scope

@@ -1,18 +1,19 @@
-//! What was acknowledged on a line that a failover cut off comes back as claims on a condition: what is free
-//! is held again, as it was, under the generation that its holder knows. What is not is a *conflict*: it is kept with the
-//! network's configuration until an operator has decided, and nothing new is granted here before; or until the claim comes once more,
-//! and its holder has the address by then.
+//! Brings back what was acknowledged on a line that a failover cut off, as claims that may fail. If the address is
+//! free, it is held again as it was, under the generation that its holder knows. Otherwise the claim is a *conflict*: it is
+//! kept with the network's configuration, and nothing new is granted here, until an operator has decided it, or until the
+//! claim is brought once more and its holder has the address by then.
 //!
-//! Nobody is ever put out: between the cut and now, somebody else may have been given the address, or its holder another one.
+//! Nobody ever loses an address by this: after the cut, somebody else may have been given the address, or its holder another
+//! one.
 //!
-//! A renewal is such a claim, too. Its holder has the address here until his lease from before ends, and was told that it is his for
-//! longer: so that is lengthened, or, where it ended here, held again as if it had been granted. Both lines have one time up to
-//! where they part, and this one counts no more of what came since than has passed: a lease whose end has come by it is over for its
-//! holder, too. Only where the other owner could commit nothing for a while, and that after they had parted, was he told a little
-//! more than is counted here.
+//! A renewal is such a claim, too. The holder has the address here until the lease from before ends, and was told a later
+//! end. So the lease is extended, or, if it has ended here, the address is held again as if it had been granted. Up to where
+//! the two lines part they share one time, and this line has since counted no more time than has really passed. So a lease
+//! whose end has come by this line's time is over for its holder as well. Only if the other owner could commit nothing for a
+//! while after the lines had parted was the holder told a slightly later end than is counted here.
 //!
-//! Review notes: is the same claim, once more, the same? As long as its holder has it, or what he let go cools; after that it
-//! is not told from one that is new, so `serve::late` never repeats what was answered.
+//! Review notes: is the same claim, brought again, recognised? Yes, as long as its holder has the address, or it still cools
+//! after being let go. After that it cannot be told from a new claim, so `serve::late` never repeats a claim that was answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use super::draft::Draft;
 use super::holdings::covered;
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Context, Heal};
-use crate::core::outcome::{Contested, Decision, Healing, Outcome};
+use crate::core::outcome::{Contested, Decision, Healing, Outcome, Present};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{
     Conflict, Entry, Event, EventKind, Key, Lease, NetworkConfig, NetworkKind, Reservation, State, Step,
@@ -32,18 +33,18 @@ use crate::limits::{CONFLICTS_MAX, LEASE_GRACE_SECONDS};
 
 /// What becomes of a late claim.
 enum Fate<'a> {
-    /// Its holder has it, had it and let it go, or had it for as long as he was told.
+    /// The holder has it, had it and let it go, or had it for as long as they were told.
     Stands,
-    /// Its holder has it, and was told that it is his for longer.
+    /// The holder has it, but was told a later end.
     Longer(&'a Arc<Reservation>),
-    /// Nobody has it: these cooling entries make way.
+    /// Nobody has it; these cooling entries make way.
     Free(Vec<(Address, &'a Entry)>),
-    /// It cannot be given back; who stands in the way, if that is anybody.
+    /// It cannot be given back; with the reservation that stands in the way, if there is one.
     Contested(Option<(Address, &'a Arc<Reservation>)>),
 }
 
 impl Network {
-    /// Gives back what can be, and notes what cannot.
+    /// Gives back what can be given back, and notes the rest as conflicts.
     pub(super) fn heal(&self, ask: &Heal, context: Context) -> Decision {
         let mut draft = Draft::new(self, context);
         let mut conflicts = self.config.conflicts.clone();
@@ -55,7 +56,7 @@ impl Network {
             let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
             let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, ask, context) };
             if !matches!(fate, Fate::Contested(_)) {
-                // Nothing is left of it to be decided.
+                // Nothing about the claim is left to decide.
                 conflicts.retain(|known| !known.is_of(address, late));
             }
             match fate {
@@ -94,7 +95,7 @@ impl Network {
             }
         }
         if conflicts != self.config.conflicts {
-            // One of before whose claim came once more, and its holder has the address by now: there is nothing to decide.
+            // A known conflict whose claim was brought again while its holder has the address: there is nothing left to decide.
             let is_settled = self.config.conflicts.iter().any(|known| !conflicts.contains(known));
             let event = is_settled.then_some(Event { kind: EventKind::NetworkChanged, before: None });
             draft.steps.push(self.with_conflicts(conflicts, event));
@@ -115,8 +116,8 @@ impl Network {
         if renewal.is_some() && is_over {
             return Fate::Stands;
         }
-        // Of this very holding: it was known here, and was let go. What was renewed may have come to its end from before instead, and
-        // where nothing of it cools any more it is taken to have: then it is held too long, and not by two.
+        // Is the entry left from this very holding, which was known here and let go? A renewed lease may instead have ended at
+        // its former end. If nothing cools any more, that is assumed: then the address is held for too long, but never by two.
         let was_let_go = |entry: &Entry| match entry {
             Entry::Held(_) => false,
             Entry::Released(released) => renewal.is_none_or(|renewal| released.released_at < renewal.ended),
@@ -151,7 +152,7 @@ impl Network {
         if ask.elsewhere {
             return Fate::Contested(None);
         }
-        // A dynamic network has no space of its own: who asked has seen to it that no other network has the address.
+        // A dynamic network has no space of its own; the caller has made sure that no other network has the address.
         let has_place = self.config.kind == NetworkKind::Dynamic
             || self.layout.subnet_of(address).is_some_and(|index| {
                 let inside = self.subnets[index].cidr.range();
@@ -161,15 +162,15 @@ impl Network {
         if has_place && is_block && !self.config.closed { Fate::Free(cooling) } else { Fate::Contested(None) }
     }
 
-    /// The lease that its holder was told of, where that is longer than the one that he has; none in it: for good.
+    /// The lease of which the holder was told, if it is longer than the present one. An inner none means that it is permanent.
     fn longer(&self, held: &Reservation, late: &Reservation, context: Context) -> Option<Option<Lease>> {
         let has = held.lease?;
         let is_longer = late.lease.is_none_or(|told| told.ends > self.holdings.end_of(has));
         is_longer.then(|| as_it_was(late, context).lease)
     }
 
-    /// What the history tells of a late claim at an address, behind these steps: the claim, and what lies there, which stays as
-    /// it is, also where that is nothing. Whoever looks for either finds it.
+    /// The step by which the history records a late claim at an address, after these steps: the claim, and what lies at the
+    /// address, if anything, which stays as it is. So both can be found there.
     fn told_at(&self, address: Address, late: &Arc<Reservation>, steps: &[Step]) -> Step {
         let key = Key::Address(address);
         let state = match steps.iter().rev().find(|step| step.key == key) {
@@ -186,7 +187,8 @@ impl Network {
         Step { key: Key::Config, expect: Some(version.0), state: Some(State::Config(Arc::new(config))), event }
     }
 
-    /// `cluster.conflicts`: each late claim, and who has the address, or something else instead.
+    /// `cluster.conflicts`: each late claim, with who has the address, what its holder has instead, or who has its MAC here.
+    /// Whether another network has the MAC is not known here.
     pub(super) fn conflicts(&self) -> Decision {
         super::read::read(Outcome::Conflicts(self.contested(&self.config.conflicts)))
     }
@@ -201,18 +203,18 @@ impl Network {
         conflicts.iter().map(contested).collect()
     }
 
-    fn present(&self, conflict: &Conflict) -> Option<(Address, Arc<Reservation>)> {
-        let held =
-            self.holdings.overlapping(covered(conflict.address, conflict.prefix_length)).find_map(|(at, entry)| {
-                match entry {
-                    Entry::Held(held) => Some((at, Arc::clone(held))),
-                    Entry::Released(_) | Entry::Declined(_) => None,
-                }
-            });
-        held.or_else(|| self.holdings.slot(&conflict.holder).map(|(at, held)| (at, Arc::clone(held))))
+    fn present(&self, conflict: &Conflict) -> Option<Present> {
+        let (holdings, range) = (&self.holdings, covered(conflict.address, conflict.prefix_length));
+        let (address, held) = holdings
+            .overlapping(range)
+            .find_map(|(at, entry)| Some((at, entry.held()?)))
+            .or_else(|| holdings.slot(&conflict.holder))
+            .or_else(|| holdings.mac(conflict.mac?))?;
+        let (network, network_id) = (self.config.name.clone(), self.config.id);
+        Some(Present { network, network_id, address, reservation: Arc::clone(held) })
     }
 
-    /// `cluster.accept`: what is there stays; the late claims are given up.
+    /// `cluster.accept`: the present holdings stay, and the late claims are given up.
     pub(super) fn accept(&self, address: Option<Address>) -> Result<Decision, Refusal> {
         let is_meant = |conflict: &Conflict| address.is_none_or(|address| conflict.address == address);
         let (accepted, left): (Vec<Conflict>, Vec<Conflict>) =
@@ -221,11 +223,10 @@ impl Network {
             let what = format!("at {address} in network `{}`", self.config.name);
             return Err(Refusal::NotFound { missing: Missing::Conflict, what, hint: None });
         }
-        // Each is told of once more, with who decided and why: what is given up is nowhere else from here on.
+        // The history records each claim once more, with who decided and why, because from now on it exists nowhere else.
         let mut steps = Vec::new();
-        for Conflict { address, prefix_length, holder, generation, granted_at, .. } in &accepted {
-            let late = Reservation::plain(holder.clone(), *generation, *prefix_length, *granted_at);
-            steps.push(self.told_at(*address, &Arc::new(late), &[]));
+        for conflict in &accepted {
+            steps.push(self.told_at(conflict.address, &Arc::new(conflict.late()), &[]));
         }
         if !accepted.is_empty() {
             let event = Event { kind: EventKind::NetworkChanged, before: None };
@@ -247,7 +248,8 @@ fn is_as_long(held: &Reservation, late: &Reservation) -> bool {
     held.prefix_length == late.prefix_length
 }
 
-/// As its holder knows it. What a deployment had in mind with it is not known here, and its lease ends late rather than early.
+/// The reservation as its holder knows it. What a deployment intended with it is not known here. Its lease ends late rather
+/// than early.
 fn as_it_was(late: &Reservation, context: Context) -> Reservation {
     let lease = late.lease.map(|mut lease| {
         lease.ends = lease.ends.max(context.now.after_seconds(lease.ttl_seconds.get().min(LEASE_GRACE_SECONDS)));

@@ -1,8 +1,8 @@
-//! What lies at the addresses of a network, found by address, by slot, by owner, by scope and by time.
+//! What lies at the addresses of a network, found by address, slot, owner, scope and time.
 //!
-//! Owns the entries and every index over them; [`Holdings::set`] is the only way in (`linking`). Indexes hold record
-//! numbers, not copies of keys: the keys live once, in the records. Owners and scopes are chains through the records, so
-//! that letting go of everything that an owner holds costs what the owner holds.
+//! Owns the entries and every index over them; [`Holdings::set`] is the only way in (`linking`). Indexes have record
+//! numbers, not copies of keys: the keys are stored once, in the records. Owners and scopes are chains through the records,
+//! so letting go of everything that an owner holds costs only as much as the owner holds.
 //!
 //! Review notes: does a new index cost only what is live?
 
@@ -34,7 +34,7 @@ use crate::core::state::{Entry, Lease, Released, Reservation};
 use crate::core::types::{Mac, Owner, Scope, ShardTime, Slot, SlotKey};
 use crate::limits::LEASE_GRACE_SECONDS;
 
-/// A reservation that is held, and its address.
+/// A held reservation with its address.
 pub(super) type Holding<'a> = (Address, &'a Arc<Reservation>);
 
 /// What one scope holds in this network.
@@ -54,18 +54,19 @@ pub(super) struct Holdings {
     v4: BTreeMap<u32, RecordId>,
     v6: BTreeMap<u128, RecordId>,
     hasher: DefaultHashBuilder,
-    /// Current reservations by slot, but for those that are the first of their owner's chain: nearly every owner has one
-    /// address, and is found by `owners` alone.
+    /// Current reservations by slot, without those that are the first of their owner's chain. Nearly every owner has one
+    /// address and is found through `owners` alone.
     slots: Index,
-    /// Cooling addresses by the hash of the slot that let them go, then by when: in order, for one slot may have let go any
-    /// number, all of one hash, and what it let go last is what it gets back.
+    /// Cooling addresses by the hash of the slot that let them go, then by time. They are ordered, because one slot may have
+    /// let go any number, all under one hash, and gets back what it let go last.
     cooling_slots: BTreeSet<(u64, ShardTime, RecordId)>,
-    /// The hashes in it, each once: nearly all who ask let nothing go, and are told so without a way down a large tree.
+    /// The hashes in `cooling_slots`, each once. Nearly every slot that asks let nothing go, and this tells it without a
+    /// search in a large tree.
     cooling_hashes: Index,
     /// First record of each owner's chain of held records.
     owners: Index,
     scopes: HashMap<Scope, ScopeChain>,
-    /// Their names in order, for lists: grants, of which most find their scope there already, look only at the other.
+    /// The names of the scopes in order, for lists. Grants mostly find their scope in `scopes` and do not need this one.
     scopes_by_name: BTreeSet<Scope>,
     promised: Promised,
     leases: BTreeSet<(ShardTime, RecordId)>,
@@ -73,11 +74,11 @@ pub(super) struct Holdings {
     declined: BTreeSet<(ShardTime, RecordId)>,
     macs: HashMap<Mac, RecordId>,
     held: u64,
-    /// Since when leases can be renewed here.
+    /// The time since which leases can be renewed here.
     served_since: ShardTime,
 }
 
-/// Number of addresses that an entry of this length covers.
+/// Number of addresses that an entry with this prefix length covers.
 pub(super) fn span(family: Family, prefix_length: u8) -> u128 {
     1u128.checked_shl(u32::from(family.width() - prefix_length)).unwrap_or(u128::MAX)
 }
@@ -87,23 +88,24 @@ pub(super) fn covered(address: Address, prefix_length: u8) -> Range {
     Cidr::containing(address, prefix_length).range()
 }
 
-/// The part of a hash that an index does not know, where the number of a record would be: not quite all of them.
+/// The half of a hash that an index does not store, put in place of a record number. It is never `NONE`, so two of its
+/// values coincide.
 fn lower_half(hash: u64) -> RecordId {
     (hash as RecordId).min(NONE - 1)
 }
 
-/// All of one hash, in the order of cooling slots.
+/// All entries of one hash, in the order of `cooling_slots`.
 fn of_hash(hash: u64) -> std::ops::RangeInclusive<(u64, ShardTime, RecordId)> {
     (hash, ShardTime::default(), RecordId::MIN)..=(hash, ShardTime(u64::MAX), RecordId::MAX)
 }
 
 impl Holdings {
-    /// Served from a later time on than was thought. False: from no later one.
+    /// Moves the start of service to a later time. Returns false if `since` is no later.
     pub(super) fn serve_from(&mut self, since: ShardTime) -> bool {
         if since <= self.served_since {
             return false;
         }
-        // Of a lease that ends later, the end is its own.
+        // A lease that ends after the grace keeps its own end.
         let late = (since.after_seconds(LEASE_GRACE_SECONDS), RecordId::MIN);
         let soon: Vec<(ShardTime, RecordId)> = self.leases.range(..late).copied().collect();
         self.served_since = since;
@@ -115,7 +117,7 @@ impl Holdings {
         true
     }
 
-    /// When a lease ends: never before its holder had some time to renew it here.
+    /// When a lease ends: never before its holder has had some time to renew it here.
     pub(super) fn end_of(&self, lease: Lease) -> ShardTime {
         lease.ends.max(self.served_since.after_seconds(lease.ttl_seconds.get().min(LEASE_GRACE_SECONDS)))
     }
@@ -135,12 +137,12 @@ impl Holdings {
         }
     }
 
-    /// What begins at exactly this address.
+    /// The entry that begins at exactly this address.
     pub(super) fn at(&self, address: Address) -> Option<&Entry> {
         self.id_at(address).map(|id| &self.record(id).entry)
     }
 
-    /// What covers this address: itself, or the block that it lies in.
+    /// The entry that covers this address: its own, or that of the block that it lies in.
     pub(super) fn covering(&self, address: Address) -> Option<(Address, &Entry)> {
         let id = match address {
             Address::V4(bits) => *self.v4.range(..=bits).next_back()?.1,
@@ -151,7 +153,7 @@ impl Holdings {
         covered(base, record.entry.prefix_length()).contains(address).then_some((base, &record.entry))
     }
 
-    /// Entries that begin after `after` (or from the first on), ascending, IPv4 before IPv6.
+    /// Entries from this bound on, ascending, IPv4 before IPv6.
     pub(super) fn ascending(&self, from: std::ops::Bound<Address>) -> impl Iterator<Item = (Address, &Entry)> {
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let v4 = match from {
@@ -176,7 +178,7 @@ impl Holdings {
         self.ascending(std::ops::Bound::Included(first)).take_while(move |(address, _)| *address <= range.last())
     }
 
-    /// Reservations in the way of something that happens to the range.
+    /// Reservations in the range, as what stands in the way of a change to it.
     pub(super) fn standing_in(&self, range: Range) -> Standing {
         let mut standing = Standing::default();
         for (address, entry) in self.overlapping(range) {
@@ -206,7 +208,7 @@ impl Holdings {
         record.held().map(|reservation| (record.address(), reservation))
     }
 
-    /// Does anything end by itself: a lease, a cooldown, a probation?
+    /// Does anything end by itself: a lease, a cooldown or a probation?
     pub(super) fn anything_ends(&self) -> bool {
         !(self.leases.is_empty() && self.cooling.is_empty() && self.declined.is_empty())
     }
@@ -216,7 +218,7 @@ impl Holdings {
         !self.cooling_slots.is_empty()
     }
 
-    /// Cooling addresses that this slot let go, the last one first.
+    /// Cooling addresses that this slot let go, the latest first.
     pub(super) fn cooling_of(&self, key: &SlotKey) -> impl Iterator<Item = (Address, &Arc<Released>)> {
         let hash = self.hasher.hash_one(key);
         let of_hash = self.cools(hash).then(|| self.cooling_slots.range(of_hash(hash)));
@@ -229,14 +231,15 @@ impl Holdings {
         })
     }
 
-    /// Does anything of a slot of this hash cool?
+    /// Is anything cooling that a slot of this hash let go?
     fn cools(&self, hash: u64) -> bool {
         self.cooling_hashes.find(hash, |rest| rest == lower_half(hash)).is_some()
     }
 
-    /// Has the memory fetched in which the owners of these slots are, or would be.
+    /// Prefetches the memory that has, or would have, the owners of these slots.
     pub(super) fn touch<'a>(&self, slots: impl Iterator<Item = &'a SlotKey>) {
-        // What lies between two reads that must wait is kept short, or a processor does not get from one to the next meanwhile.
+        // Few instructions may lie between two reads that wait for memory; otherwise the processor cannot start the second
+        // during the first.
         let mut hashes = [0; 32];
         let mut count = 0;
         for (hash, slot) in hashes.iter_mut().zip(slots) {
@@ -270,17 +273,17 @@ impl Holdings {
         self.scopes.get(scope).map_or(0, |chain| chain.current)
     }
 
-    /// Reservations of a scope, obsolete ones too.
+    /// Reservations of a scope, including obsolete ones.
     pub(super) fn scope_held(&self, scope: &Scope) -> u64 {
         self.scopes.get(scope).map_or(0, |chain| chain.current + chain.obsolete)
     }
 
-    /// Everything that an owner holds, obsolete ones too, in no particular order.
+    /// Everything that an owner holds, including obsolete reservations, in no particular order.
     pub(super) fn of_owner(&self, scope: &Scope, owner: &Owner) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
         self.chain(self.owner_first(scope, owner).unwrap_or(NONE), |record| record.links.owner_next)
     }
 
-    /// Everything that a scope holds, obsolete ones too, in no particular order.
+    /// Everything that a scope holds, including obsolete reservations, in no particular order.
     pub(super) fn of_scope(&self, scope: &Scope) -> impl Iterator<Item = (Address, &Arc<Reservation>)> {
         self.chain(self.scopes.get(scope).map_or(NONE, |chain| chain.first), |record| record.links.scope_next)
     }
@@ -308,7 +311,7 @@ impl Holdings {
         self.scopes.keys()
     }
 
-    /// What each scope behind this one holds, by name. Cost: O(log), and of those that are asked for.
+    /// What each scope after this one holds, by name. Cost: O(log), plus the scopes that are asked for.
     pub(super) fn scope_usage(&self, after: Option<&Scope>) -> impl Iterator<Item = ScopeUsage> {
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let held = self.scopes_by_name.range::<Scope, _>(behind).map(|scope| (scope, self.scopes.get(scope)));
@@ -323,23 +326,23 @@ impl Holdings {
         })
     }
 
-    /// Who carries a MAC.
+    /// Which reservation has a MAC.
     pub(super) fn mac(&self, mac: Mac) -> Option<(Address, &Arc<Reservation>)> {
         let record = self.record(*self.macs.get(&mac)?);
         record.held().map(|reservation| (record.address(), reservation))
     }
 
-    /// All MACs, and which address carries each.
+    /// All MACs, each with its address.
     pub(super) fn macs(&self) -> impl Iterator<Item = (Mac, Address)> + '_ {
         self.macs.iter().map(|(mac, id)| (*mac, self.record(*id).address()))
     }
 
-    /// Reservations, current and obsolete.
+    /// Number of reservations, current and obsolete.
     pub(super) fn held(&self) -> u64 {
         self.held
     }
 
-    /// Entries of every kind.
+    /// Number of entries of every kind.
     pub(super) fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
@@ -374,7 +377,7 @@ impl Holdings {
     }
 }
 
-/// The default slot, for lookups that name none.
+/// The slot, or the default one for lookups that name none.
 pub(super) fn slot_or_default(slot: Option<&Slot>) -> Slot {
     slot.cloned().unwrap_or_default()
 }

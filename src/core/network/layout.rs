@@ -1,9 +1,9 @@
-//! What configuration and entries mean for the next grant: per pool its free space, per subnet and pool its counts, and
-//! which pools a request may draw from.
+//! What configuration and entries mean for the next grant: the free space of each pool, the counts of each subnet and pool,
+//! and which pools a request may draw from.
 //!
-//! All of it is derived: built from configuration and entries, and kept in step by [`Layout::entry_changed`]. A change of
-//! configuration rebuilds only the pools that it touches, at a cost of the entries in them. `building` has the first, `changing` the
-//! second; here is what it is asked.
+//! All of this is derived: `building` makes it from configuration and entries, and `changing` keeps it in step
+//! ([`Layout::entry_changed`]). A change of configuration rebuilds only the pools that it touches, at the cost of the
+//! entries in them. This file has the queries.
 //!
 //! ```text
 //!              free     fresh    yielding        an address counts as taken in a space where an X stands;
@@ -29,25 +29,26 @@ use crate::core::outcome::Counts;
 use crate::core::space::Space;
 use crate::core::state::SubnetConfig;
 use crate::core::types::{Name, Owner, Scope, ShardTime, Slot};
+use crate::core::unusable;
 
 /// Counts of one subnet.
 #[derive(Debug, Clone)]
 pub(super) struct SubnetSpace {
     range: Range,
-    /// What counts as reserved: reserved ranges, unusable addresses, what is draining.
+    /// What counts as reserved: reserved ranges, unusable addresses, and whatever is draining.
     counted: Spans,
-    /// Network, broadcast, anycast, gateway, and what no subnet may give: granted by no flag.
+    /// Network, broadcast, anycast and gateway addresses, and those that no subnet may give: never granted, whatever the flags.
     pub(super) unusable: Spans,
     pub(super) counts: Counts,
 }
 
-/// A single address kept for an owner; for one of its slots only, where one is named.
+/// A single address that is reserved for an owner, or for one of its slots only.
 pub(super) type KeptAddress = (Option<Slot>, Address);
 
-/// Everything derived.
+/// Everything that is derived.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
-    /// In drawing order.
+    /// All pools, in drawing order.
     pub(super) pools: Vec<PoolSpace>,
     /// Parallel to the network's subnets.
     pub(super) subnets: Vec<SubnetSpace>,
@@ -57,9 +58,9 @@ pub(super) struct Layout {
     pub(super) room: PoolSet,
     /// Open pools.
     pub(super) open: PoolSet,
-    /// When what cools longest in a pool was released, and the pool; of pools in which cooling addresses may yield.
+    /// When the longest cooling entry of a pool was released, and the pool; only for pools whose cooling addresses may yield.
     pub(super) cooling_longest: BTreeSet<(ShardTime, usize)>,
-    /// When what `oldest` remembers longest of a pool was freed, and the pool.
+    /// When the oldest range that `oldest` remembers in a pool was freed, and the pool.
     rested_longest: BTreeSet<(Rank, usize)>,
     /// How many ranges `oldest` remembers in all pools.
     remembered: usize,
@@ -67,15 +68,15 @@ pub(super) struct Layout {
     zones: HashMap<CompactString, PoolSet>,
     zoneless: PoolSet,
     names: HashMap<Name, PoolSet>,
-    /// What `oldest` remembers of addresses that lie in no pool now, and may again.
+    /// What `oldest` remembers of addresses that lie in no pool at present, but may again.
     elsewhere: [Rested; 2],
-    /// Single addresses kept for an owner, in address order.
+    /// Single addresses that are reserved for an owner, in address order.
     pub(super) kept_for: HashMap<(Scope, Owner), Vec<KeptAddress>>,
 }
 
-/// What an address lies in, of ranges that are ascending and apart. Cost: O(log).
+/// The index of the range that contains an address, among ascending, disjoint ranges. Cost: O(log).
 fn index_of(ranges: &[(Range, usize)], address: Address) -> Option<usize> {
-    // Most networks have one subnet, and one pool in it.
+    // Most networks have one subnet with one pool.
     let (range, index) = match ranges {
         [only] => only,
         _ => &ranges[ranges.partition_point(|(range, _)| range.first() <= address).checked_sub(1)?],
@@ -83,33 +84,16 @@ fn index_of(ranges: &[(Range, usize)], address: Address) -> Option<usize> {
     range.contains(address).then_some(*index)
 }
 
-/// What no address of a subnet may ever be, whatever is asked: as numbers, ascending.
+/// The addresses of a subnet that nobody may ever get, as numbers, ascending.
 pub(super) fn unusable_spans(subnet: &SubnetConfig) -> Spans {
     let (first, last) = (subnet.cidr.base().bits(), subnet.cidr.last().bits());
-    let mut spans: Spans = Vec::new();
-    match subnet.cidr.family() {
-        Family::V4 => {
-            if subnet.cidr.length() < 31 {
-                spans.extend([(first, first), (last, last)]);
-            }
-            spans.extend([(0, 0), (0xe000_0000, 0xefff_ffff), (0xffff_ffff, 0xffff_ffff)]);
-        }
-        Family::V6 => {
-            if subnet.cidr.length() < 127 {
-                spans.push((first, first));
-            }
-            // Nobody could name what is mapped from IPv4: a request that does is refused.
-            let mapped = (0xffff_0000_0000, 0xffff_ffff_ffff);
-            spans.extend([(0, 0), mapped, (0xff << 120, u128::MAX)]);
-        }
-    }
-    if let Some(gateway) = subnet.gateway
-        && subnet.cidr.contains(gateway)
-    {
-        spans.push((gateway.bits(), gateway.bits()));
-    }
+    let everywhere =
+        unusable::everywhere(subnet.cidr.family()).map(|(range, _)| (range.first().bits(), range.last().bits()));
+    let edges = unusable::edges(subnet.cidr).map(|(edge, _)| edge);
+    let gateway = subnet.gateway.filter(|gateway| subnet.cidr.contains(*gateway));
+    let single = edges.chain(gateway).map(|address| (address.bits(), address.bits()));
     let clip = |(start, end): (u128, u128)| (start <= last && end >= first).then(|| (start.max(first), end.min(last)));
-    joined(spans.into_iter().filter_map(clip).collect())
+    joined(everywhere.into_iter().chain(single).filter_map(clip).collect())
 }
 
 impl Layout {
@@ -118,7 +102,7 @@ impl Layout {
         index_of(&self.subnets_by_address, address)
     }
 
-    /// Every pool.
+    /// All pools.
     pub(super) fn all(&self) -> PoolSet {
         let mut all = PoolSet::default();
         (0..self.pools.len()).for_each(|index| all.add(index));
@@ -142,17 +126,17 @@ impl Layout {
         self.pool_of(range.first()).filter(|&index| self.pools[index].range == range)
     }
 
-    /// Pools of a name.
+    /// The pools with a name.
     pub(super) fn pools_named(&self, name: &Name) -> Option<&PoolSet> {
         self.names.get(name)
     }
 
-    /// Pools of a family.
+    /// The pools of a family.
     pub(super) fn of_family(&self, family: Family) -> &PoolSet {
         &self.families[usize::from(family == Family::V6)]
     }
 
-    /// Pools whose subnet serves a zone. Zones that no subnet names are served by subnets without zones only.
+    /// The pools whose subnet serves a zone. A zone that no subnet names is served only by subnets without zones.
     pub(super) fn serving(&self, zone: &str) -> PoolSet {
         let mut set = self.zoneless.clone();
         if let Some(named) = self.zones.get(zone) {
@@ -164,7 +148,7 @@ impl Layout {
         set
     }
 
-    /// Pools of one subnet.
+    /// The pools of one subnet.
     pub(super) fn of_subnet(&self, subnet: usize) -> PoolSet {
         let mut set = PoolSet::default();
         let first = self.pools.partition_point(|pool| pool.subnet < subnet);
@@ -181,7 +165,7 @@ impl Layout {
         set
     }
 
-    /// Compares what was kept in step with what is built afresh, for tests and debug builds.
+    /// Compares this layout, which was kept in step, with one built afresh. For tests and debug builds.
     pub(super) fn check(&self, afresh: &Layout) -> Result<(), String> {
         for (pool, fresh) in self.pools.iter().zip(&afresh.pools) {
             pool.free.check()?;
@@ -222,7 +206,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Bytes of the spaces.
+    /// Memory that the spaces take, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let spaces = |pool: &PoolSpace| {
             pool.free.memory_bytes()
@@ -235,7 +219,7 @@ impl Layout {
 }
 
 impl SubnetSpace {
-    /// Is any address of the range never granted, by no flag?
+    /// Does the range contain an address that is never granted, whatever the flags?
     pub(super) fn has_unusable(&self, range: Range) -> bool {
         each_gap(&self.unusable, range.first().bits(), range.last().bits(), |_, _| ()) > 0
     }

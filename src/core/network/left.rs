@@ -1,5 +1,5 @@
-//! What is told to those whom something obsolete stands in the way: nobody uses it any more, and a commit ends it. Its owner,
-//! named alone, does not lead to it.
+//! Refusals for requests that something obsolete stands in the way of. Nobody uses it any more, and a commit ends it, but it
+//! cannot be found by naming its owner alone.
 
 use super::draft::held_by;
 use super::{Network, Standing};
@@ -8,7 +8,7 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Reservation};
 use crate::core::types::{Name, SlotKey};
 
-/// That a holding is obsolete and what the commit makes of it, as a fragment; none where it is current.
+/// Says that a holding is obsolete and what the commit does with it, as a fragment; none if it is current.
 pub(super) fn fate_of(held: &Reservation) -> Option<String> {
     let (plan, deployment) = (held.obsolete.as_ref()?.plan, &held.holder.scope);
     let ends = match held.promise() {
@@ -18,7 +18,7 @@ pub(super) fn fate_of(held: &Reservation) -> Option<String> {
     Some(format!("obsolete since plan {plan} of deployment `{deployment}`, whose commit {ends}"))
 }
 
-/// An address is held by somebody else than who wants it.
+/// The refusal of an address that another slot holds.
 pub(super) fn in_use(network: &Name, address: Address, held: &Reservation) -> Refusal {
     let (network, held_by) = (network.clone(), Box::new(held_by(held)));
     let Some(fate) = fate_of(held) else { return Refusal::AlreadyInUse { network, address, held_by } };
@@ -29,7 +29,7 @@ pub(super) fn in_use(network: &Name, address: Address, held: &Reservation) -> Re
 }
 
 impl Network {
-    /// `what` cannot go, or be made smaller, because of reservations.
+    /// The refusal to remove or shrink `what` because of reservations.
     pub(super) fn stands_against(&self, what: String, Standing { count, first }: Standing) -> Refusal {
         let obsolete = |address: &Address| match self.holdings.at(*address) {
             Some(Entry::Held(held)) => Some((*address, fate_of(held)?)),
@@ -43,16 +43,16 @@ impl Network {
             [(address, fate)] => format!("of these {address} is {fate}"),
             [(address, fate), ..] => format!("{} of these are obsolete, {address} is {fate}", left.len()),
         };
-        let problem = format!("{plain}: {which}; ip.release finds what is obsolete by its address alone");
+        let problem = format!("{plain}: {which}; ip.release finds an obsolete reservation by its address alone");
         Refusal::Guarded { problem, count, first }
     }
 
-    /// What to do where a slot holds nothing, but did until a plan made it obsolete. Of several the last, so that it is the same
-    /// one behind a restart.
+    /// What to do if a slot holds nothing, but did until a plan made it obsolete. Of several holdings the last one is named,
+    /// so that the answer is the same after a restart.
     pub(super) fn left_by(&self, holder: &SlotKey) -> Option<String> {
         let held = self.holdings.of_owner(&holder.scope, &holder.owner);
         let left = held.filter(|(_, held)| held.obsolete.is_some() && held.holder.slot == holder.slot);
         let (address, held) = left.max_by_key(|(_, held)| held.generation)?;
-        Some(format!("{address}, which it held, is {}; it is named by its address", fate_of(held)?))
+        Some(format!("{address}, which it held, is {}; name it by its address", fate_of(held)?))
     }
 }

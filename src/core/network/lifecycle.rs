@@ -1,8 +1,8 @@
-//! What happens to a holding after its grant: renewal, binding, update, hand-over, decline.
+//! What happens to a holding after its grant: renewal, binding, update, transfer, decline.
 //!
-//! Before: `target` finds the holding that a client names. How it ends is in `release`.
+//! Before: `target`, which finds the holding that a client names. `release` has how holdings end.
 //!
-//! Review notes: does a new path carry the generation that it saw (`Step::expect`)? Does it repeat safely?
+//! Review notes: does a new path carry the generation that it saw (`Step::expect`)? Is it safe to repeat?
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::core::types::{Claimant, Labels, Owner, Scope, Slot, SlotKey};
 use crate::limits;
 
 impl Network {
-    /// `ip.renew`. A lease is counted from now; none makes the reservation permanent.
+    /// `ip.renew`. A lease runs from now; none makes the reservation permanent.
     pub(super) fn renew(
         &self,
         target: &Target,
@@ -61,7 +61,7 @@ impl Network {
         Ok(draft.finish(Outcome::Reservation(Box::new(view))))
     }
 
-    /// `ip.unbind`. Unbinding what is not bound is answered as done.
+    /// `ip.unbind`. Unbinding something that is not bound succeeds.
     pub(super) fn unbind(
         &self,
         target: &Target,
@@ -72,7 +72,9 @@ impl Network {
         let mut draft = Draft::new(self, context);
         match (&held.claimant, claimant) {
             (Some(bound), Some(named)) if bound != named => Err(Refusal::Taken {
-                problem: format!("{address} is bound to `{bound}`, not to `{named}`; name `{bound}`, if that is meant"),
+                problem: format!(
+                    "{address} is bound to `{bound}`, not to `{named}`; name `{bound}` if that claimant is meant"
+                ),
                 network: None,
                 address: Some(address),
                 held_by: Some(Box::new(held_by(held))),
@@ -120,7 +122,7 @@ impl Network {
         match &set.mac {
             Patch::Keep => {}
             Patch::Clear => after.mac = None,
-            // A MAC that was made is stable: asking for one again changes nothing.
+            // A generated MAC is stable: asking for one again changes nothing.
             Patch::Set(crate::core::command::MacWish::Auto) if after.mac.is_some() => {}
             Patch::Set(wish) => after.mac = draft.mac_for(Some(*wish), Some(address))?,
         }
@@ -147,13 +149,14 @@ impl Network {
         let other = self.holdings.slot(&ask.to);
         if ask.exchange && !is_done && other.is_none() {
             let what = format!("of {} in network `{}`", ask.to, self.config.name);
-            let hint =
-                Some("an exchange needs an address on both sides; leave `exchange` out to hand it over".to_owned());
+            let hint = Some(
+                "an exchange needs an address on both sides; leave `exchange` out to hand the address over".to_owned(),
+            );
             return Err(Refusal::NotFound { missing: Missing::Reservation, what, hint });
         }
         self.is_open()?;
         if is_done {
-            // A repeat speaks of the holding that was handed over, and hands over nothing.
+            // A repeat may name the generation that was handed over, and hands over nothing.
             let unknown = ask.if_generation.filter(|expected| *expected > held.generation);
             check_generation(address, Some(held), unknown)?;
             let received = if ask.exchange { self.exchanged_for(held, &ask.from) } else { None };
@@ -174,7 +177,7 @@ impl Network {
         if ask.exchange {
             is_promised_to_nobody(other_address, other)?;
         }
-        // Who gives an obsolete one away may hold another in that slot: nothing may be put beside it.
+        // A slot that gives away an obsolete address may hold another one, which must not get a second beside it.
         let own = self.holdings.slot(&held.holder).filter(|(own, _)| *own != address);
         let in_the_way =
             if ask.exchange { own.map(|own| (own, &held.holder)) } else { Some(((other_address, other), &ask.to)) };
@@ -183,7 +186,7 @@ impl Network {
             return Err(Refusal::SlotTaken { network, holder, address: taken, differs: Vec::new() });
         }
         if held.obsolete.is_some() {
-            // Its giver held nothing that counted there, and gets what does.
+            // The obsolete address did not count for the giver, but the one that it gets does.
             self.transfer_within_limits(held, &held.holder)?;
         }
         let views = vec![
@@ -193,7 +196,7 @@ impl Network {
         Ok(draft.finish(Outcome::Transferred(views)))
     }
 
-    /// What the giver got for this, if it holds that still: both were granted at once, that one directly behind this.
+    /// What the giver got in exchange, if it still holds that: both were granted at once, that one directly after this.
     fn exchanged_for(
         &self,
         given: &Reservation,
@@ -207,8 +210,8 @@ impl Network {
         self.holdings.of_owner(scope, owner).find(|(_, held)| is_it(held))
     }
 
-    /// The receiver's limits; what it holds already of the same owner or scope moves with the address. What is promised
-    /// to a slot counts while that slot holds nothing.
+    /// Checks the receiver's limits. If giver and receiver share owner or scope, the number there does not change. What is
+    /// promised to a slot counts as long as that slot holds nothing.
     fn transfer_within_limits(&self, held: &Reservation, to: &SlotKey) -> Result<(), Refusal> {
         let current = held.obsolete.is_none();
         let same_scope = held.holder.scope == to.scope && current;
@@ -267,7 +270,7 @@ impl Network {
         Ok(draft.finish(Outcome::Declined { address: ask.address, granted }))
     }
 
-    /// Grants another address in place of a declined one; of a repeat, answers what the slot holds.
+    /// Grants another address in place of a declined one. For a repeat, returns what the slot holds.
     fn decline_again(
         &self,
         draft: &mut Draft<'_>,
@@ -278,7 +281,7 @@ impl Network {
         if !ask.again {
             return Ok(None);
         }
-        // What was declined was obsolete, or this is a repeat: the slot may hold its address already.
+        // The declined address was obsolete, or this is a repeat: the slot may already have its address.
         let settled = self.holdings.slot(holder).filter(|(address, _)| *address != ask.address);
         if let Some((address, held)) = settled {
             let view = draft.view(address, Arc::clone(held));
@@ -293,7 +296,7 @@ impl Network {
     }
 }
 
-/// What a holding's successor keeps of it when its address was declined.
+/// What the successor of a holding keeps when its address was declined.
 fn carried_over(held: &Reservation) -> GrantOptions {
     let details = held.details.as_deref().cloned().unwrap_or_default();
     GrantOptions {
@@ -317,7 +320,7 @@ fn patch_text(text: &mut CompactString, patch: &Patch<CompactString>) {
     }
 }
 
-/// Merges labels or tags; the result keeps the bound on entries.
+/// Merges labels or tags, and checks the number of entries in the result.
 ///
 /// # Errors
 /// `invalid_argument` if there would be too many.
@@ -335,13 +338,13 @@ pub(super) fn merge_labels(field: &str, labels: &mut Labels, patch: &LabelsPatch
     if labels.len() > limits::LABEL_ENTRIES_MAX {
         return Err(Refusal::invalid(
             field,
-            format!("leads to {} entries, at most {} are allowed", labels.len(), limits::LABEL_ENTRIES_MAX),
+            format!("leads to {} entries, but at most {} are allowed", labels.len(), limits::LABEL_ENTRIES_MAX),
         ));
     }
     Ok(())
 }
 
-/// A plan of a deployment may have given its word for an address: nobody else gets it before that is settled.
+/// Refuses an address that a deployment's plan has promised: nobody else gets it before the plan is ended.
 pub(super) fn is_promised_to_nobody(address: Address, held: &Reservation) -> Result<(), Refusal> {
     held.promise().map_or(Ok(()), |promise| {
         let problem = format!(

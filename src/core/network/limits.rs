@@ -1,9 +1,10 @@
 //! `limits.per_owner` and `limits.per_scope`: how many current reservations one owner, or one scope, may hold in a network.
 //!
-//! Counted is what will be held after the request, and what a deployment has promised to a slot that holds nothing yet
-//! (`holdings::promised`). What is obsolete does not count, as a deploy could not replace anything within a limit otherwise. So a
-//! revert that makes it current again is not bound by a limit that others have used meanwhile, like whoever held more before it
-//! was lowered: else a deploy that failed could not be taken back. Nobody is granted anything until it is kept again.
+//! The count is what will be held after the request, plus what a deployment has promised to slots that hold nothing yet
+//! (`holdings::promised`). Obsolete reservations do not count, because otherwise a deploy could not replace anything within
+//! a limit. So a revert that makes them current again may exceed a limit that others have used up in the meantime, as may
+//! holders from before the limit was lowered; otherwise a failed deploy could not be taken back. Until the limit is met
+//! again, nobody is granted anything.
 
 use super::Network;
 use super::draft::Draft;
@@ -15,8 +16,8 @@ const PER_OWNER: &str = "per_owner";
 const PER_SCOPE: &str = "per_scope";
 
 impl Network {
-    /// Limits per owner and scope, counted as after this draft and `more` current reservations in this slot. What is
-    /// refused is noted in the draft: [`Self::recount`] tells then what the whole request comes to.
+    /// Checks the limits per owner and scope, counting this draft and `more` current reservations in this slot. A refusal is
+    /// noted in the draft, so that [`Self::recount`] can then tell what the whole request would come to.
     pub(super) fn within_limits(&self, draft: &mut Draft<'_>, holder: &SlotKey, more: i64) -> Result<(), Refusal> {
         let limits = self.config.limits;
         if limits.per_owner.is_none() && limits.per_scope.is_none() {
@@ -33,8 +34,8 @@ impl Network {
         judged
     }
 
-    /// Counts what one part of a request does not get for want of room: a limit that the request exceeds comes before that,
-    /// whichever part is looked at first.
+    /// Counts a part of a request that was refused for lack of room. A limit that the request exceeds takes precedence over
+    /// that, whichever part is looked at first.
     pub(super) fn count_refused(&self, draft: &mut Draft<'_>, holder: &SlotKey, refusal: &Refusal) {
         let stays = |&(address, _): &(Address, _)| !draft.has_let_go(address);
         if matches!(refusal, Refusal::NotEnoughCapacity(_)) && self.holdings.slot(holder).filter(stays).is_none() {
@@ -42,14 +43,14 @@ impl Network {
         }
     }
 
-    /// What an owner and its scope hold once a draft is done.
+    /// What an owner and its scope hold after this draft.
     fn after(&self, draft: &Draft<'_>, scope: &Scope, owner: &Owner) -> (u64, u64) {
         let (by_owner, by_scope) = (draft.balance_of_owner(scope, owner), draft.balance_of_scope(scope));
         let of_owner = self.holdings.owner_load(scope, owner).saturating_add_signed(by_owner);
         (of_owner, self.holdings.scope_load(scope).saturating_add_signed(by_scope))
     }
 
-    /// A refusal of one part of a request: of a limit, it tells what the whole request would come to.
+    /// The refusal of one part of a request. If it is about a limit, it gets the count that the whole request would lead to.
     pub(super) fn recount(&self, draft: &Draft<'_>, scope: &Scope, owner: &Owner, refusal: Refusal) -> Refusal {
         match refusal {
             Refusal::QuotaExceeded { network, who, limit, max, .. } => {
@@ -61,12 +62,12 @@ impl Network {
         }
     }
 
-    /// May an owner hold so many?
+    /// May an owner hold this many?
     pub(super) fn quota_of_owner(&self, owner: &Owner, would_hold: u64) -> Result<(), Refusal> {
         self.quota(PER_OWNER, self.config.limits.per_owner, would_hold, || format!("owner `{owner}`"))
     }
 
-    /// May a scope hold so many?
+    /// May a scope hold this many?
     pub(super) fn quota_of_scope(&self, scope: &Scope, would_hold: u64) -> Result<(), Refusal> {
         self.quota(PER_SCOPE, self.config.limits.per_scope, would_hold, || format!("scope `{scope}`"))
     }

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Life of an `ip.allocate`, step 4 of 8 (see [`crate`]). Before: `actors::network`. After: `actors::committer`. Inside:
-//! `grant` and `claimable` check, `selection` looks up what is wished, `pick` chooses, `draft` writes the steps down, `layout`
-//! and `holdings` are what is asked and kept in step. What comes after a grant: `lifecycle`, and `release` at its end.
+//! `grant` and `claimable` check the request, `selection` looks up what it names, `pick` chooses, `draft` writes the steps
+//! down; they query `layout` and `holdings`, which `apply` keeps in step. What can happen after a grant: `lifecycle`, and
+//! `release` at its end.
 //!
-//! Small pieces that every grant passes are `#[inline]`: files may be compiled apart, and as calls they made a grant a hundredth
-//! dearer (`allod-load instructions`).
+//! Small functions that every grant calls are `#[inline]`: files may be compiled separately, and as calls they made a grant
+//! one percent more expensive (`allod-load instructions`).
 //!
-//! Owns everything that is known of one network. Never looks at another one: overlaps between networks and names are the
-//! catalog's. No clock, no randomness: both come with the [`Context`].
+//! A `Network` has everything that is known of one network, and never looks at another one: the catalog checks names, and
+//! overlaps between networks. There is no clock and no randomness here; both come with the [`Context`].
 //!
 //! Review notes: is `decide` free of effects? Does every new state change go through `apply`, so that loading sees it?
 
@@ -81,19 +82,19 @@ pub struct Network {
     holdings: Holdings,
     layout: Layout,
     past: Past,
-    /// The next grant gets this one.
+    /// The generation of the next grant.
     next_generation: Generation,
-    /// Orders what is freed within one millisecond.
+    /// Number of ranges freed so far; orders what is freed within one millisecond.
     freed: u64,
     gone: bool,
 }
 
-/// As many as [`Standing::first`] holds.
+/// How many addresses [`Standing::first`] has at most.
 const STANDING_SHOWN_MAX: usize = 10;
-/// Entries among which they are looked for.
+/// How many entries are searched for them.
 const STANDING_LOOKED_AT_MAX: usize = 10_000;
 
-/// How many of the addresses that stand in the way of something are named.
+/// How many of the addresses that stand in the way of something are listed.
 const STANDING_FIRST_MAX: usize = 10;
 
 /// Reservations that stand in the way of something.
@@ -105,7 +106,7 @@ pub struct Standing {
     pub first: Vec<Address>,
 }
 
-/// Bytes that a network takes in memory, without what its entries point to.
+/// Memory that a network takes, in bytes, without what its entries point to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Indexes over the entries.
@@ -117,12 +118,12 @@ pub struct Footprint {
 }
 
 impl Network {
-    /// The network that the store remembers, served from `since` on. No generation up to `floor` is given again, and no
-    /// lease ends before its holder had [`crate::limits::LEASE_GRACE_SECONDS`], or its whole length if that is shorter, to
-    /// renew it (R-12).
+    /// The network that the store remembers, served from `since` on. No generation up to `floor` is given again. No lease
+    /// ends before its holder has had [`crate::limits::LEASE_GRACE_SECONDS`] to renew it, or its whole length if that is
+    /// shorter (R-12).
     ///
     /// # Errors
-    /// A sentence saying what does not fit together; such a network must not be served.
+    /// A sentence that says what does not fit together. Such a network must not be served.
     pub fn load(
         config: Arc<NetworkConfig>,
         mut subnets: Vec<Arc<SubnetConfig>>,
@@ -150,7 +151,7 @@ impl Network {
         Ok(Self { config, subnets, holdings, layout, past: Past::default(), next_generation, freed: 0, gone: false })
     }
 
-    /// It is served here from `since` on, by what was loaded and applied before: as if it had been loaded just now.
+    /// Serves the network from `since` on with the state it already has, as if it had been loaded just now.
     ///
     /// Cost: O(log) of what it holds, for each lease that would end within [`crate::limits::LEASE_GRACE_SECONDS`].
     pub fn serve_from(&mut self, floor: Generation, since: ShardTime) {
@@ -158,10 +159,10 @@ impl Network {
         self.goes_on_from(since);
     }
 
-    /// Its time stood still until `since`: nobody could renew, and no lease ends before its holder had time for it (R-12).
-    /// What cools or is on probation ends when it would, and so does what was granted since.
+    /// Continues after a time until `since` in which nobody could renew: no lease ends before its holder has had time for
+    /// that (R-12). Cooldowns and probations end when they would have, and so do leases granted from now on.
     ///
-    /// Cost: a comparison where that is known; else as [`Network::serve_from`].
+    /// Cost: one comparison if `since` is nothing new; otherwise as [`Network::serve_from`].
     pub fn goes_on_from(&mut self, since: ShardTime) {
         if self.holdings.serve_from(since) {
             self.past.end_lists();
@@ -182,10 +183,10 @@ impl Network {
             .expect("test networks fit together")
     }
 
-    /// What a command leads to. Reads only; the same state, command and context always lead to the same decision.
+    /// The decision on a command. Reads only; the same state, command and context always lead to the same decision.
     ///
     /// # Errors
-    /// A [`Refusal`], the first in the protocol's order of precedence.
+    /// The first [`Refusal`] in the protocol's order of precedence.
     pub fn decide(&self, command: &Command, context: Context) -> Result<Decision, Refusal> {
         self.decide_any(command, context).map_err(|refusal| refusal.taken_in(&self.config.name))
     }
@@ -229,7 +230,7 @@ impl Network {
         }
     }
 
-    /// How many generations the decision of a command gives as a rule. It may be more where a promise is kept.
+    /// How many generations the decision on a command usually gives. It gives more if promises are kept.
     pub fn generations_wanted(&self, command: &Command) -> u64 {
         match command {
             Command::Allocate(_) | Command::Claim(_) | Command::Decline(_) => 1,
@@ -256,14 +257,14 @@ impl Network {
 
     /// Carries out one step of a decision. `now` is the shard's time, by which the policy `oldest` orders what is freed.
     ///
-    /// Cost: O(log) of what the network holds; of a changed subnet, the entries in its changed pools.
+    /// Cost: O(log) of what the network holds; for a changed subnet, the entries in its changed pools.
     pub fn apply(&mut self, step: &Step, now: ShardTime) {
         self.apply_before(step, None, now);
     }
 
-    /// Carries out one step of a decision, of which `next` follows. What several subnets mean for grants is worked out
-    /// once, behind the last of them: between two they may overlap, as where one gives space to the other. Answers what stood at
-    /// its key before.
+    /// Carries out one step of a decision, before its step `next`. If the decision changes several subnets, the layout is
+    /// rebuilt only after the last of them, because in between they may overlap, as when one gives space to another. Returns
+    /// the former state of the key.
     pub fn apply_before(&mut self, step: &Step, next: Option<&Step>, now: ShardTime) -> Option<State> {
         if !matches!(step.key, Key::Address(_)) {
             self.past.end_lists();
@@ -318,7 +319,7 @@ impl Network {
         }
         let before = self.holdings.set(address, entry);
         if before.is_none() && entry.is_none() {
-            // Nothing lies there, before and after: a step that only tells something.
+            // There is no entry, before or after: such a step only tells the history something.
             return None;
         }
         self.past.note(address, before.as_ref());
@@ -326,7 +327,7 @@ impl Network {
             self.freed += 1;
             let freed_at = match &before {
                 Some(Entry::Released(released)) => released.released_at,
-                // Free since the end of its probation, whenever that is noticed.
+                // Free since the end of its probation, even if that is noticed later.
                 Some(Entry::Declined(declined)) => declined.until.min(now),
                 Some(Entry::Held(_)) | None => now,
             };
@@ -346,13 +347,13 @@ impl Network {
         &self.config
     }
 
-    /// Its subnets, in drawing order.
+    /// Its subnets, in the order in which they are drawn from.
     pub fn subnets(&self) -> &[Arc<SubnetConfig>] {
         &self.subnets
     }
 
-    /// Has the memory fetched that grants wait for first. Changes nothing, and is worth it where several commands came together:
-    /// one after the other they would wait for memory each by itself, as their owners lie anywhere.
+    /// Prefetches the memory that grants need first. Changes nothing. It pays when several commands arrive together: owners
+    /// lie anywhere in memory, so one after the other, each command would wait for memory on its own.
     pub fn fetch_ahead<'a>(&self, commands: impl Iterator<Item = &'a Command>) {
         self.holdings.touch(commands.filter_map(|command| match command {
             Command::Allocate(allocate) => Some(&allocate.holder),
@@ -366,7 +367,7 @@ impl Network {
         self.gone
     }
 
-    /// The subnet that a client names: by prefix, by name, then by id.
+    /// The subnet that a client names: by prefix, by name, or else by id.
     ///
     /// # Errors
     /// `not_found`.
@@ -399,13 +400,13 @@ impl Network {
         self.holdings.standing_in(range)
     }
 
-    /// Where the first reservation of the range begins. Cost: O(log n), and one look at each entry that cools before it.
+    /// Where the first reservation of the range begins. Cost: O(log n), and one look at each other entry before it.
     pub(super) fn first_held_in(&self, range: Range) -> Option<Address> {
         let mut over = self.holdings.overlapping(range);
         over.find(|(_, entry)| matches!(entry, Entry::Held(_))).map(|(address, _)| address)
     }
 
-    /// MAC of the reservation that begins at an address.
+    /// The MAC of the reservation that begins at this address.
     pub fn mac_at(&self, address: Address) -> Option<Mac> {
         match self.holdings.at(address)? {
             Entry::Held(reservation) => reservation.details.as_ref()?.mac,
@@ -413,40 +414,40 @@ impl Network {
         }
     }
 
-    /// MACs in use, and at which address.
+    /// The MACs in use, each with its address.
     pub fn macs(&self) -> impl Iterator<Item = (Mac, Address)> + '_ {
         self.holdings.macs()
     }
 
-    /// Everything that covers addresses of the range: held, cooling, declined.
+    /// All entries that cover addresses of the range: held, cooling and declined.
     pub fn entries_in(&self, range: Range) -> Vec<(Address, Entry)> {
         self.holdings.overlapping(range).map(|(address, entry)| (address, entry.clone())).collect()
     }
 
     /// All reservations of the network, as what stands in the way of its end.
     fn all_standing(&self) -> Standing {
-        // Behind much that cools nobody looks for names: the count says how many there are.
+        // If many cooling entries come first, none may be listed; the count is right all the same.
         let entries = self.holdings.ascending(std::ops::Bound::Unbounded).take(STANDING_LOOKED_AT_MAX);
         let held = entries.filter(|(_, entry)| matches!(entry, Entry::Held(_))).map(|(address, _)| address);
         Standing { count: self.holdings.held(), first: held.take(STANDING_SHOWN_MAX).collect() }
     }
 
-    /// Reservations, current and obsolete.
+    /// How many reservations it has, current and obsolete.
     pub fn reservations(&self) -> u64 {
         self.holdings.held()
     }
 
-    /// Entries of every kind.
+    /// How many entries it has, of every kind.
     pub fn entries(&self) -> usize {
         self.holdings.len()
     }
 
-    /// Address of the current reservation of a slot.
+    /// The address of a slot's current reservation.
     pub fn slot_holder(&self, key: &SlotKey) -> Option<Address> {
         self.holdings.slot(key).map(|(address, _)| address)
     }
 
-    /// An address that is promised to a slot. Cost: O(1) where there is none, else O(all that its scope holds).
+    /// An address that is promised to a slot. Cost: O(1) if there is none, otherwise O(everything that its scope holds).
     fn promised_to(&self, key: &SlotKey) -> Option<Address> {
         if !self.holdings.is_promised(key) {
             return None;
@@ -455,12 +456,7 @@ impl Network {
         of_scope.find(|(_, held)| holdings::taker_of(held).as_ref() == Some(key)).map(|(address, _)| address)
     }
 
-    /// Does it hold anything of this owner?
-    pub fn holds_of_owner(&self, scope: &super::types::Scope, owner: &super::types::Owner) -> bool {
-        self.holdings.of_owner(scope, owner).next().is_some()
-    }
-
-    /// Scopes that hold anything, obsolete holdings included. Cost: how many they are.
+    /// Scopes that hold anything, even if it is obsolete, or to which a promise was broken. Cost: O(their number).
     pub fn scope_names(&self) -> Vec<super::types::Scope> {
         let held = self.holdings.scope_names();
         let more = self.holdings.scopes_of_broken().filter(|scope| self.holdings.scope_held(scope) == 0);
@@ -472,7 +468,7 @@ impl Network {
         self.next_generation
     }
 
-    /// Version that a change decided now leads to.
+    /// The version that a change decided now leads to.
     pub fn next_version(&self) -> Version {
         Version(self.config.version.0 + 1)
     }
@@ -483,7 +479,7 @@ impl Network {
             return None;
         }
         if self.config.closed && self.holdings.held() == 0 && self.holdings.len() > 0 {
-            // What is left of a network that was deleted goes at once.
+            // The remains of a deleted network go at once.
             return Some(ShardTime::default());
         }
         let cooldown = self.config.cooldown_seconds;
@@ -495,17 +491,17 @@ impl Network {
         ends.into_iter().flatten().min()
     }
 
-    /// Compares every index and count with what is built afresh from the entries. For tests, debug builds and offline
-    /// checks: costs as much as loading.
+    /// Compares every index and count with one built afresh from the entries. For tests, debug builds and offline checks,
+    /// because it costs as much as loading.
     ///
     /// # Errors
-    /// A sentence naming the first thing that is out of step.
+    /// A sentence that names the first thing that is out of step.
     pub fn check(&self) -> Result<(), String> {
         self.holdings.check()?;
         self.layout.check(&Layout::build(&self.config, &self.subnets, &self.holdings, Layout::default()))
     }
 
-    /// What it takes in memory.
+    /// The memory that it takes.
     pub fn footprint(&self) -> Footprint {
         Footprint {
             index_bytes: self.holdings.index_bytes(),

@@ -1,4 +1,4 @@
-//! Why there is no room for what is wished: what takes the space, pool by pool, or why no pool can give it at all.
+//! Why there is no room for a wish: what takes the space, pool by pool, or why no pool could ever serve it.
 
 use super::Network;
 use super::draft::Draft;
@@ -11,24 +11,24 @@ use crate::core::refusal::{NoCapacity, Refusal};
 use crate::core::state::{NetworkKind, PoolKind};
 use crate::core::types::{ShardTime, WallTime};
 
-/// Entries of each kind among which it is looked for the first that gives room by itself.
+/// How many entries of each kind are searched for the first whose end makes room.
 const DUE_LOOKED_AT_MAX: usize = 1_000;
-/// Pools of which a refusal for want of room tells each. The sums are over all.
+/// How many pools a refusal for lack of room lists. The sums are over all pools.
 const REFUSAL_POOLS_MAX: usize = 256;
 
 /// The dynamic pools that a wish may draw from.
 #[derive(Default)]
 struct Offered {
     pools: usize,
-    /// Those of which nothing is given, as they drain.
+    /// How many of them drain, and therefore give nothing.
     draining: usize,
-    /// Is one of them large enough for the block that is wished, if one is?
+    /// Is one of them large enough for the block? For a single address, any pool is.
     holds_block: bool,
 }
 
 impl Network {
-    /// Why there is no room, pool by pool. Cost: O(pools, and what the draft granted), so that of the many wants of one request only
-    /// the one that is told is looked into.
+    /// Why there is no room, pool by pool. Cost: O(pools, and what the draft granted). So among the many lacks of one
+    /// request, only the one that is answered is worked out.
     pub(super) fn no_capacity(&self, draft: &Draft<'_>, wish: &Wish, selection: &Selection) -> Refusal {
         let plain = NoCapacity::plain(self.config.name.clone());
         if draft.room_is_untold {
@@ -65,7 +65,7 @@ impl Network {
         let due = [
             cooling.map(|(released_at, _)| cooled(released_at)),
             declined.map(|(until, _)| until),
-            // It cools behind its lease, unless it yields meanwhile.
+            // An address cools after its lease, unless it yields during that time.
             leases.map(|(ends, _)| if self.config.cooldown_yields { ends } else { cooled(ends) }),
         ];
         let next = due.into_iter().flatten().min().map(|at| {
@@ -83,6 +83,7 @@ impl Network {
             pools,
             narrowed_by,
             is_of_blocks: wish.prefix_length.is_some(),
+            no_pool_fits: !offered.holds_block,
             ..plain
         }))
     }
@@ -111,25 +112,25 @@ impl Network {
             None => {}
         }
         if granted > 0 {
-            // What is counted is what others hold.
-            parts.push(format!("beside {granted} that this request asks for, too"));
+            // The counts cover only what others hold.
+            parts.push(format!("besides {granted} that this request also asks for"));
         }
         match offered.draining {
             0 => {}
-            all if all == pools => parts.push("draining: nothing of it is given before `draining` is false".to_owned()),
+            all if all == pools => parts.push("draining: it grants nothing until `draining` is false".to_owned()),
             some => parts.push(format!("{some} of {pools} pools are draining")),
         }
         if in_pieces {
             parts.push(format!(
-                "of which those that cool do so in more than {YIELDED_PIECES_MAX} pieces each, and one grant clears no more: ask for \
-                 a smaller block, or again at `next_free_at`"
+                "of which the cooling ones lie in more than {YIELDED_PIECES_MAX} ranges each, and one grant clears at most that \
+                 many: ask for a smaller block, or again at `next_free_at`"
             ));
         }
         if pools > 0 && !offered.holds_block {
             parts.push("which no pool has room for, whatever is free".to_owned());
         }
         if pools > REFUSAL_POOLS_MAX {
-            parts.push(format!("of {pools} pools {REFUSAL_POOLS_MAX} are shown"));
+            parts.push(format!("only {REFUSAL_POOLS_MAX} of {pools} pools are shown"));
         }
         if pools == 0 {
             parts.extend(selection.subnet.map(|index| format!("subnet {}", self.subnets[index].cidr)));
@@ -140,7 +141,7 @@ impl Network {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// Why no pool can ever give what is wished, whatever is free, and what to do. `any`: nothing narrows the wish.
+    /// Why no pool can ever serve a wish, whatever is free, and what to do. `any`: nothing narrows the wish.
     fn why_no_pool_fits(&self, selection: &Selection, any: bool) -> &'static str {
         let is_static = |index: usize| self.pool_config(index).kind == PoolKind::Static;
         let named = selection.pool.as_ref().filter(|_| !selection.pool_missing);
@@ -149,20 +150,20 @@ impl Network {
         } else if self.subnets.is_empty() {
             "it has no subnet; add one"
         } else if named.is_some() && self.layout.all().intersection([named, None, None, None]).all(is_static) {
-            "it is static, and its addresses are given by name; ask for one with ip.claim, or name another pool"
+            "it is static, so its addresses are only given by name; ask for one with ip.claim, or name another pool"
         } else if any {
             "it has no dynamic pool; add one, or ask for an address by name with ip.claim"
         } else {
-            "no dynamic pool is all of that; leave something out, or add a pool"
+            "no dynamic pool meets all of these conditions; leave one out, or add a pool"
         }
     }
 }
 
-/// Does an aligned block of this length lie in a range?
+/// Does the range contain an aligned block of this length?
 fn holds_block(range: Range, length: u8) -> bool {
-    // Longer than an address of the family: no block of it.
+    // The length exceeds the family's width, so there is no such block.
     let Some(host_bits) = range.family().width().checked_sub(length) else { return false };
-    // The block of all addresses of IPv6 has more of them than a number counts: nothing is said of it.
+    // The block of all IPv6 addresses has more of them than a number can hold, so the question is left open.
     let Some(last_of_block) = 1u128.checked_shl(host_bits.into()).map(|size| size - 1) else { return true };
     let first = range.first().bits();
     let Some(begins) = first.checked_add(last_of_block).map(|up| up & !last_of_block) else { return false };

@@ -1,4 +1,5 @@
-//! What a network was when a list of it began: a list takes several looks, and all of them see it as the first one did.
+//! The state of a network when a list of it began. A list takes several slices, and all of them show the network as the
+//! first one did.
 //!
 //! ```text
 //! decide(List) ─▶ first slice ─▶ goes_on ─▶ ListRest ──list_rest──▶ slice ──list_rest──▶ … last slice; ListRest dropped
@@ -6,11 +7,11 @@
 //! apply(step) at an address ──before──▶ Past, as long as somebody has a ListRest that began before
 //! ```
 //!
-//! Kept is what lay at an address before it first changed behind the beginning of a list, and that once for all lists that began
-//! before. While nothing is listed nothing is noted, and what was is forgotten by and by.
+//! It keeps what lay at an address before its first change after a list began, once for all lists that began before the
+//! change. While nothing is listed, nothing is noted, and earlier notes are gradually forgotten.
 //!
-//! Review notes: is there another way to change an entry than [`Network::apply_before`]? Does what a filter looks at, or a
-//! view shows, come from something that is not kept here? Then its change has to end the lists.
+//! Review notes: is there another way to change an entry than [`Network::apply_before`]? Does anything that a filter looks
+//! at, or a view shows, come from something that is not kept here? Then its change has to end the lists.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -24,31 +25,31 @@ use crate::core::outcome::Slice;
 use crate::core::state::{Entry, Reservation};
 use crate::limits::LIST_CHANGES_KEPT_MAX;
 
-/// Which list: they are counted as they begin.
+/// The number of a list, in the order in which lists began.
 type Began = u64;
 
-/// Changes that are forgotten with each that is noted: more than one, so that nothing is left in the end.
+/// How many changes are forgotten with each one that is noted: more than one, so that nothing is left in the end.
 const FORGOTTEN_AT_ONCE: usize = 4;
 
 /// What lay at addresses that changed while lists were under way.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
-    /// Another one whenever no list can go on: loaded again, configured, served from another time on.
+    /// Replaced whenever no list can go on: after a reload, a change of configuration, or a new start of service.
     era: Arc<()>,
-    /// The last list that began.
+    /// The number of the last list that began.
     last: Began,
-    /// Those over the network that may be under way, oldest first.
+    /// Lists over the network that may still be under way, oldest first.
     lists: VecDeque<(Began, Weak<ListRest>)>,
-    /// What lay at an address when it changed first since a list began.
+    /// What lay at an address before its first change after a list began.
     before: BTreeMap<(Address, Began), Option<Entry>>,
-    /// Its keys, as they came.
+    /// The keys of `before`, in the order in which they were added.
     order: VecDeque<(Began, Address)>,
 }
 
 impl Past {
-    /// An entry changes, and before it was this.
+    /// Notes what an entry was before it changes.
     ///
-    /// Cost: a comparison while nothing is listed, else O(log) of what is kept.
+    /// Cost: one comparison while nothing is listed, otherwise O(log) of what is kept.
     #[inline]
     pub(super) fn note(&mut self, address: Address, before: Option<&Entry>) {
         if self.lists.is_empty() && self.order.is_empty() {
@@ -62,12 +63,12 @@ impl Past {
             self.order.push_back((newest, address));
         }
         if self.order.len() > LIST_CHANGES_KEPT_MAX {
-            // It began first, and needs most.
+            // The oldest list needs the most notes, so it is the one that ends.
             self.lists.pop_front();
         }
     }
 
-    /// No list that is under way can go on.
+    /// Ends all lists that are under way.
     pub(super) fn end_lists(&mut self) {
         if self.last > 0 {
             self.era = Arc::default();
@@ -75,7 +76,7 @@ impl Past {
         }
     }
 
-    /// Forgets so many changes that no list asks for any more.
+    /// Forgets this many changes, as far as no list needs them any more.
     fn forget(&mut self, changes: usize) {
         let is_over = |list: Option<&(Began, Weak<ListRest>)>| list.is_some_and(|(_, rest)| rest.strong_count() == 0);
         while is_over(self.lists.front()) {
@@ -104,7 +105,7 @@ impl Past {
             && (rest.of_owner.is_some() || self.lists.binary_search_by_key(&rest.began, |(began, _)| *began).is_ok())
     }
 
-    /// Addresses behind this one that changed since a list began, ascending, and what lay there then.
+    /// The addresses after this one that changed since a list began, ascending, and what lay there then.
     fn since(&self, began: Began, after: Address) -> impl Iterator<Item = (Address, Option<&Entry>)> {
         let behind = (Bound::Excluded((after, Began::MAX)), Bound::Unbounded);
         let mut last = None;
@@ -116,9 +117,9 @@ impl Past {
 }
 
 impl Network {
-    /// The rest of a list of which the first slice was decided just now, in this context, and is not the last one.
+    /// The rest of a list whose first slice was decided just now in this context, and was not the last one.
     ///
-    /// Cost: O(1), or of what the owner of its filter holds where that is little.
+    /// Cost: O(1), or O(what the owner in its filter holds) if that is little.
     pub fn goes_on(&mut self, ask: &ListSlice, context: Context) -> Arc<ListRest> {
         self.past.last += 1;
         let held = self.few_of_owner(&ask.filter);
@@ -133,9 +134,9 @@ impl Network {
         rest
     }
 
-    /// The next slice of a list, behind `after`, as the network was when the first one was decided: at most `limit` records
-    /// that match, and at most [`crate::limits::LIST_SLICE_RECORDS_MAX`] looked at. None: what it was then is not known any
-    /// more, because it was loaded again, its configuration changed, or more than
+    /// The next slice of a list, after `after`, with the network as it was when the first slice was decided: returns at most
+    /// `limit` records that match, and looks at no more than [`crate::limits::LIST_SLICE_RECORDS_MAX`]. None if the former
+    /// state is no longer known, because the network was loaded again, its configuration changed, or more than
     /// [`crate::limits::LIST_CHANGES_KEPT_MAX`] changes came.
     ///
     /// Cost: O(records looked at), and one step for each change there that is kept for other lists.
@@ -144,7 +145,7 @@ impl Network {
             return None;
         }
         let (most, context) = ((limit, rest.count_only), rest.context);
-        // It was found when the list began, and has not changed.
+        // This succeeded when the list began, and the configuration has not changed since.
         let test = Test::new(self, &rest.filter, context).ok()?;
         Some(match &rest.of_owner {
             Some(held) => {
@@ -156,17 +157,18 @@ impl Network {
         })
     }
 
-    /// Is anything kept for lists, also if they are over?
+    /// Is anything kept for lists, even for those that are over?
     pub fn keeps_past(&self) -> bool {
         !self.past.order.is_empty()
     }
 
-    /// Forgets so many changes that were kept for lists that are over.
+    /// Forgets this many changes that were kept for lists that are over.
     pub fn forget_past(&mut self, changes: usize) {
         self.past.forget(changes);
     }
 
-    /// What lay behind an address when a list began, ascending; nothing where something lies now that did not then.
+    /// What lay after an address when a list began, ascending. An address that is in use now but was not then has no
+    /// reservation.
     fn as_it_began(&self, began: Began, after: Address) -> impl Iterator<Item = (Address, Option<&Arc<Reservation>>)> {
         let mut now = self.holdings.ascending(Bound::Excluded(after)).peekable();
         let mut then = self.past.since(began, after).peekable();

@@ -1,14 +1,14 @@
-//! Which address a request gets: the order of pools, the policy inside a pool, and the exceptions.
+//! Which address a request gets: the order of the pools, the policy inside a pool, and the exceptions.
 //!
 //! Before: `selection` looks up what a wish names. After: `draft` grants what was picked.
 //!
-//! In order: an address kept for this owner; the address that this slot let go a short time ago; pool by pool in drawing
-//! order, the policy inside a pool; at last, where cooling addresses yield, the one that cools longest. Cost is O(log) of
-//! the pools' sizes and one step per 64 pools; it does not depend on how full anything is.
+//! In order: an address reserved for this owner; an address that this slot let go a short time ago; pool by pool in drawing
+//! order, by the policy inside a pool; finally, if cooling addresses yield, the one that has cooled longest. The cost is
+//! O(log) of the pools' sizes plus one step per 64 pools, however full anything is.
 //!
-//! Blocks follow the same order with two simplifications: under `oldest`, behind never used ones, the block that lies in the
-//! range freed longest ago, of a bounded number, else the lowest; where cooling addresses yield, the lowest block that holds
-//! nothing but free and cooling ones, in not too many pieces.
+//! Blocks follow the same order with two simplifications. Under `oldest`, never used blocks come first, then a block in the
+//! range that was freed longest ago (of a bounded number of ranges), then the lowest block. If cooling addresses yield, it
+//! is the lowest block with nothing but free and cooling addresses in it, in not too many pieces.
 
 use std::ops::Bound;
 
@@ -25,30 +25,30 @@ use crate::core::space::Space;
 use crate::core::state::{Entry, Policy, Released};
 use crate::core::types::{OwnerUid, ShardTime, SlotKey};
 
-/// Cooling pieces that a yielding block may displace.
+/// Most cooling pieces that a grant may clear for one block.
 pub(super) const YIELDED_PIECES_MAX: usize = 256;
-/// So many blocks beyond the first one of each pool are looked at for one that cools in no more pieces.
+/// How many more blocks in all, after the first of each pool, are tried to find one with no more cooling pieces than that.
 const YIELDED_BLOCKS_MORE: usize = 16;
 
-/// Of what a slot let go and cools, the last so many are looked at for one that fits the wish. A script that claims and lets go
-/// under one name leaves any number.
+/// How many cooling ranges of a slot, latest first, are tried for one that fits the wish. A script that claims and lets go
+/// under one name can leave any number.
 pub(super) const OWN_COOLING_LOOKED_AT_MAX: usize = 256;
 
-/// Freed ranges among which it is looked for the oldest that holds a block; behind them comes the lowest block.
+/// How many freed ranges, oldest first, are searched for a block before the lowest block is taken.
 const RESTED_LOOKED_AT_MAX: usize = 256;
 
-/// Draws of one grant that may meet what the same request took already.
+/// How many times one grant draws again after it meets what the same request already took.
 const DRAWS_MAX: u64 = 16;
 
-/// What was chosen.
+/// The choice.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Picked {
     pub(super) range: Range,
-    /// Nothing lies there. Otherwise something may cool in it, and has to be cleared.
+    /// Whether nothing lies there. Otherwise something may be cooling there that has to be cleared.
     pub(super) is_free: bool,
 }
 
-/// May what a slot let go be of the object that asks in its name? Two objects of one name are two owners.
+/// May the object that asks be the one that let this go under the same name? Two objects of one name are two owners.
 fn is_same_object(released: &Released, uid: Option<&OwnerUid>) -> bool {
     uid.is_none_or(|uid| released.owner_uid.as_ref().is_none_or(|last| last == uid))
 }
@@ -97,7 +97,7 @@ impl Network {
         self.kept_for(holder).find(usable).map(Range::single)
     }
 
-    /// The addresses that are reserved for a slot: it gets them first.
+    /// The addresses that are reserved for a slot, which gets them before others.
     pub(super) fn kept_for(&self, holder: &SlotKey) -> impl Iterator<Item = Address> {
         let of_owner = || self.layout.kept_for.get(&(holder.scope.clone(), holder.owner.clone()));
         let kept = if self.layout.kept_for.is_empty() { None } else { of_owner() };
@@ -105,7 +105,7 @@ impl Network {
         of_slot.map(|(_, address)| *address)
     }
 
-    /// Do the filters of a wish let this address pass?
+    /// Does the address pass the filters of a wish?
     fn admits(&self, selection: &Selection, address: Address) -> bool {
         let in_pools = |set: &Option<PoolSet>| {
             set.as_ref().is_none_or(|set| self.layout.pool_of(address).is_some_and(|index| set.contains(index)))
@@ -114,12 +114,12 @@ impl Network {
         selection.family.is_none_or(|family| family == address.family())
             && (selection.subnet.is_none() || selection.subnet == subnet)
             && in_pools(&selection.pool)
-            // A kept address may lie outside every pool; its subnet decides.
+            // A reserved address may lie outside every pool, so its subnet decides.
             && (selection.zone_name.as_ref())
                 .is_none_or(|zone| subnet.is_some_and(|index| self.subnets[index].serves(zone)))
     }
 
-    /// Of several, the one let go last: what the machine had most recently.
+    /// Of several, the one let go last: the one that the machine had most recently.
     fn pick_own_cooling(
         &self,
         draft: &Draft<'_>,
@@ -183,8 +183,8 @@ impl Network {
         found
     }
 
-    /// Looks for a block in the open pools, but for those that this request looked through in vain for others of that kind: each of
-    /// hundreds would look again through thousands of pools that have none. `find` tells of each that has nothing.
+    /// Looks for a block in the open pools, without those in which this request already found none of that kind. Otherwise
+    /// each of hundreds of blocks would search thousands of pools that have none. `find` reports each pool that has nothing.
     fn find_block(
         &self,
         draft: &Draft<'_>,
@@ -203,7 +203,7 @@ impl Network {
         found
     }
 
-    /// The first that is free in one of these pools, in drawing order; tells of each that has nothing, for this draft.
+    /// The first free block in these pools, in drawing order. Reports each pool that has nothing left for this draft.
     fn find_free(
         &self,
         pools: &PoolSet,
@@ -231,8 +231,8 @@ impl Network {
 
     fn pick_yielding(&self, draft: &Draft<'_>, selection: &Selection) -> Option<Range> {
         let sets = selection.sets_of(self);
-        // Single addresses: the one that cools longest, over all pools that may be drawn from. Pools come in the order of
-        // what cools longest in each, so that as a rule the first one has it.
+        // Single addresses: the one that has cooled longest, over all pools that may be drawn from. The pools are ordered by
+        // what has cooled longest in each, so usually the first one has it.
         let mut longest: Option<(ShardTime, usize, Address)> = None;
         let mut behind = draft.cooled();
         let mut all_before = true;
@@ -271,8 +271,8 @@ impl Network {
         })
     }
 
-    /// The lowest block of one of these pools, in drawing order, that holds nothing but free and cooling addresses, in not too many
-    /// pieces; tells of each that has none at all, for this draft.
+    /// The lowest block of these pools, in drawing order, with nothing but free and cooling addresses, in not too many
+    /// pieces. Reports each pool that has no such block at all for this draft.
     fn find_yielding(
         &self,
         pools: &PoolSet,
@@ -303,8 +303,8 @@ impl Network {
         })
     }
 
-    /// Is there a block in one of these pools that holds nothing but free and cooling addresses? Behind a search in vain: one that cools
-    /// in too many pieces.
+    /// Do these pools have a block with nothing but free and cooling addresses? If a search found none before, such a block
+    /// cools in too many pieces.
     pub(super) fn has_yielding_block(&self, draft: &Draft<'_>, selection: &Selection) -> bool {
         self.config.cooldown_yields
             && self.layout.open.intersection(selection.sets_of(self)).any(|index| {
@@ -317,7 +317,7 @@ impl Network {
             })
     }
 
-    /// The lowest address of a cooling entry that may be given, if any.
+    /// The lowest address of a cooling entry that may be granted, if there is one.
     fn yielding_address(&self, draft: &Draft<'_>, pool: &PoolSpace, bits: u128) -> Option<Address> {
         let family = pool.range.family();
         let address = Address::new(family, bits);
@@ -340,11 +340,11 @@ fn lowest(space: &Space, draft: &Draft<'_>, family: Family, order: u8, from: u12
     }
 }
 
-/// The lowest free number of a range that the draft has not taken. Looks at nothing behind the range.
+/// The lowest free number of a range that the draft has not taken. Looks at nothing after the range.
 fn lowest_within(space: &Space, draft: &Draft<'_>, family: Family, first: u128, last: u128) -> Option<u128> {
     let mut from = first;
     loop {
-        // Asked first: of what one request takes, most is what it has taken already.
+        // This comes first because most of what a request meets is what it has already taken itself.
         if let Some(end) = draft.taken_until(block(family, from, 0)) {
             from = end.bits().checked_add(1).filter(|next| *next <= last)?;
         }
@@ -356,17 +356,17 @@ fn lowest_within(space: &Space, draft: &Draft<'_>, family: Family, first: u128, 
     }
 }
 
-/// The draws of the next grant of a draft: each grant has its own, for all come from the entropy of one request. With the
-/// same draws for each, a large acquire would meet what it took itself, and go on with the lowest addresses.
+/// The draws for the next grant of a draft. All draws come from the entropy of one request, so each grant must use others:
+/// with the same ones, a large acquire would keep meeting what it took itself and fall back to the lowest addresses.
 fn draws(draft: &Draft<'_>) -> impl Iterator<Item = u128> {
     let (first, entropy) = (draft.granted() as u64 * DRAWS_MAX, draft.context.entropy);
     (first..first + DRAWS_MAX).map(move |draw| mixed(entropy, draw))
 }
 
-/// Any free address, each as likely as the other.
+/// Any free address, each equally likely.
 fn random(space: &Space, draft: &Draft<'_>, family: Family) -> Option<u128> {
     let free = space.free();
-    // A draw that meets what this request took already is drawn again; a few draws, then the next free one.
+    // If a draw meets what this request already took, it draws again; after a few draws it takes the next free one.
     draws(draft)
         .filter_map(|draw| space.nth_free(draw % free))
         .find(|&first| draft.taken(block(family, first, 0)).is_none())
@@ -380,7 +380,7 @@ fn random_block(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> 
     lowest(&pool.free, draft, family, order, start).or_else(|| lowest(&pool.free, draft, family, order, first))
 }
 
-/// Never used first, then what was freed longest ago.
+/// Never used addresses first, then those freed longest ago.
 fn oldest(pool: &PoolSpace, draft: &Draft<'_>, order: u8) -> Option<u128> {
     let (family, first) = (pool.range.family(), pool.range.first().bits());
     let fresh = pool.fresh.as_ref()?;

@@ -1,6 +1,6 @@
 //! Sets of pools and of numbers: small, plain, and fast to intersect.
 
-/// A set of pools, by their place in drawing order.
+/// A set of pools, by their index in drawing order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PoolSet(pub(super) Vec<u64>);
 
@@ -26,7 +26,7 @@ impl PoolSet {
         self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
-    /// The first that is found at a member of all sets, ascending, as [`Self::intersection`] has them.
+    /// The first result that `found_at` has for a member of all sets, in the order of [`Self::intersection`].
     #[inline]
     pub(super) fn find_in<T>(
         &self,
@@ -46,8 +46,8 @@ impl PoolSet {
         None
     }
 
-    /// Members of all sets, ascending. A set that is not given restricts nothing. Cost: one step per 64 pools and one per
-    /// member.
+    /// The members of all sets, ascending. A set that is not given restricts nothing. Cost: one step per 64 pools and one
+    /// per member.
     pub(super) fn intersection<'a>(&'a self, others: [Option<&'a PoolSet>; 4]) -> impl Iterator<Item = usize> + 'a {
         self.0.iter().enumerate().flat_map(move |(at, &word)| {
             let mut word = in_all(word, at, others);
@@ -60,15 +60,15 @@ impl PoolSet {
     }
 }
 
-/// What of a word is in the words at its place in all other sets, too.
+/// The bits of a word that are also set in all other sets.
 fn in_all(word: u64, at: usize, others: [Option<&PoolSet>; 4]) -> u64 {
     others.iter().flatten().fold(word, |word, other| word & other.0.get(at).copied().unwrap_or(0))
 }
 
-/// Ranges as plain numbers, ascending and apart.
+/// Ranges as plain numbers, ascending and disjoint.
 pub(super) type Spans = Vec<(u128, u128)>;
 
-/// Sorts and joins.
+/// Sorts the spans and joins those that overlap or touch.
 pub(super) fn joined(mut spans: Spans) -> Spans {
     spans.sort_unstable();
     let mut joined: Spans = Vec::with_capacity(spans.len());
@@ -93,7 +93,7 @@ pub(super) fn is_in(spans: &[(u128, u128)], number: u128) -> bool {
     spans.get(at).is_some_and(|span| span.0 <= number)
 }
 
-/// How much of `first..=last` the spans cover, and a call for each gap between them.
+/// How much of `first..=last` the spans cover; calls `gap` for each gap between them.
 pub(super) fn each_gap(spans: &[(u128, u128)], first: u128, last: u128, mut gap: impl FnMut(u128, u128)) -> u128 {
     let from = spans.partition_point(|span| span.1 < first);
     let (mut at, mut covered_count) = (Some(first), 0u128);

@@ -1,6 +1,6 @@
 //! One pool: its free space, its counts, and what cools or rests in it.
 //!
-//! Neighbour: `layout`, which has all of them and says which entry changed.
+//! Neighbour: `layout`, which has all pools and reports which entry changed.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ use crate::core::space::Space;
 use crate::core::state::{Entry, NetworkConfig, Policy, PoolConfig, PoolKind, SubnetConfig};
 use crate::core::types::ShardTime;
 
-/// A range that `oldest` remembers: family, when it was freed, first and last.
+/// A range that `oldest` remembers: family, when it was freed, first and last number.
 pub(super) type Remembered = (Family, Rank, u128, u128);
 
-/// What `oldest` remembers, ascending and apart: an address rests once.
+/// The ranges that `oldest` remembers, ascending and disjoint, because an address rests only once.
 pub(super) struct Memory(Vec<Remembered>);
 
 impl Memory {
@@ -28,7 +28,7 @@ impl Memory {
         Self(remembered)
     }
 
-    /// What of it shares addresses with a range. Cost: O(log).
+    /// The remembered ranges that share addresses with a range. Cost: O(log).
     fn meeting(&self, range: Range) -> &[Remembered] {
         let family = range.family();
         let (first, last) = (range.first().bits(), range.last().bits());
@@ -43,11 +43,11 @@ impl Memory {
 
 #[cfg(test)]
 thread_local! {
-    /// How much of what is reserved or remembered pools looked at when they were built.
+    /// How many reserved or remembered ranges pools looked at when they were built.
     pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts it, for tests.
+/// Counts the looks, for tests.
 fn looked_at<T>(found: &[T]) -> &[T] {
     #[cfg(test)]
     LOOKS.set(LOOKS.get() + found.len());
@@ -62,23 +62,23 @@ pub(super) struct PoolSpace {
     /// Index of the pool in its subnet.
     pub(super) pool: usize,
     pub(super) range: Range,
-    /// Automatic grants may draw from it.
+    /// Whether automatic grants may draw from it.
     pub(super) open: bool,
     /// Reserved and unusable addresses: never granted automatically.
     pub(super) blocked: Spans,
-    /// It drains, or its subnet does.
+    /// Whether the pool or its subnet drains.
     pub(super) draining: bool,
     pub(super) free: Space,
     pub(super) fresh: Option<Space>,
     pub(super) yielding: Option<Space>,
     /// Freed addresses past their cooldown, for `oldest`.
     pub(super) rested: Rested,
-    /// Cooling entries that reach in here and are not reserved, by their release, where they yield.
+    /// Entries that cool in this pool and are not wholly reserved, by release; only if cooling addresses yield.
     pub(super) cooling: BTreeSet<(ShardTime, u128)>,
     pub(super) counts: Counts,
 }
 
-/// Spaces in which an entry counts as taken: free, fresh, yielding.
+/// In which of the spaces an entry counts as taken: free, fresh, yielding.
 pub(super) fn taken_in(entry: Option<&Entry>) -> [bool; 3] {
     match entry {
         None => [false, false, false],
@@ -88,7 +88,7 @@ pub(super) fn taken_in(entry: Option<&Entry>) -> [bool; 3] {
 }
 
 impl PoolSpace {
-    /// Around what is held, unless the same pool was there before: then that is taken out of `reusable`.
+    /// Builds the pool around what is held. If `reusable` has the same pool, that one is taken out and used instead.
     #[allow(clippy::too_many_arguments, reason = "one call, and the parts have no life together")]
     pub(super) fn build(
         config: &NetworkConfig,
@@ -143,7 +143,7 @@ impl PoolSpace {
         space
     }
 
-    /// Does what lies at a range count as taken in every space in which it should? Cost: O(log).
+    /// Does an entry's range count as taken in every space in which it should? Cost: O(log).
     pub(super) fn has_taken(&self, range: Range, entry: &Entry) -> bool {
         let Some(part) = range.intersection(self.range) else { return true };
         let spaces = [Some(&self.free), self.fresh.as_ref(), self.yielding.as_ref()];
@@ -154,7 +154,7 @@ impl PoolSpace {
         })
     }
 
-    /// Puts in what lies here, ascending. What lies side by side is taken at once: most of what is held does.
+    /// Enters what lies here, ascending. Adjacent entries are taken in one operation, because most of what is held is adjacent.
     fn add_all<'a>(&mut self, entries: impl Iterator<Item = (Address, &'a Entry)>) {
         let mut taken: [Option<(u128, u128)>; 3] = [None; 3];
         for (address, entry) in entries {
@@ -181,7 +181,7 @@ impl PoolSpace {
         }
     }
 
-    /// What it counts where nothing lies in it.
+    /// The counts of this pool when nothing lies in it.
     pub(super) fn empty_counts(&self) -> Counts {
         if self.draining {
             empty_counts(self.range, &[(self.range.first().bits(), self.range.last().bits())])
@@ -190,13 +190,13 @@ impl PoolSpace {
         }
     }
 
-    /// What automatic grants may draw from it: nothing where it is not open.
+    /// What automatic grants may draw from it: nothing unless it is open.
     pub(super) fn grantable(&self) -> Grantable {
         let Some(space) = self.drawn_from() else { return Grantable::default() };
         Grantable { size: empty_counts(self.range, &self.blocked).free, left: space.free() }
     }
 
-    /// Where automatic grants find what they may draw from it, also what yields to them.
+    /// The space from which automatic grants may draw, including what yields to them.
     pub(super) fn drawn_from(&self) -> Option<&Space> {
         self.open.then(|| self.yielding.as_ref().unwrap_or(&self.free))
     }
@@ -216,7 +216,7 @@ impl PoolSpace {
         }
     }
 
-    /// When what cools longest here was released, where it may yield.
+    /// When the longest cooling entry here was released, if cooling addresses yield.
     pub(super) fn cools_since(&self) -> Option<ShardTime> {
         self.cooling.first().map(|&(released_at, _)| released_at)
     }
@@ -231,12 +231,12 @@ impl PoolSpace {
         });
     }
 
-    /// What `oldest` remembers here: when the first of it was freed, and how many ranges.
+    /// What `oldest` remembers here: when the oldest range was freed, and how many ranges there are.
     pub(super) fn rests(&self) -> (Option<Rank>, usize) {
         if self.fresh.is_some() { (self.rested.since(), self.rested.len()) } else { (None, 0) }
     }
 
-    /// Forgets what was freed longest ago: it counts as never used.
+    /// Forgets the range that was freed longest ago, which then counts as never used.
     pub(super) fn forget_oldest(&mut self) {
         if let Some((first, last)) = self.rested.forget_oldest()
             && let Some(fresh) = &mut self.fresh
@@ -245,8 +245,7 @@ impl PoolSpace {
         }
     }
 
-    /// Keeps space, counts and orders in step with an entry that changed: one of which the addresses from `first` to `last` lie
-    /// here.
+    /// Keeps space, counts and orders in step with a changed entry, of which the addresses from `first` to `last` lie here.
     pub(super) fn entry_changed(
         &mut self,
         (address, first, last): (Address, u128, u128),
@@ -286,7 +285,7 @@ impl PoolSpace {
         let counted: &[(u128, u128)] = if self.draining { &whole } else { &self.blocked };
         let (counts, range) = (&mut self.counts, self.range);
         let mut count = |entry: &Entry, add| {
-            // One address lies here, as the caller knows: it is not compared with the range again.
+            // It is a single address, and the caller knows that it lies here, so the range need not be compared again.
             if entry.prefix_length() == address.family().width() {
                 count_address(counts, counted, address.bits(), entry, add);
             } else {
@@ -301,7 +300,7 @@ impl PoolSpace {
         }
     }
 
-    /// Keeps the order of what cools, where it may yield. `first` and `last`: what of it lies here.
+    /// Keeps the order of cooling entries, if they may yield. `first` and `last` bound the part that lies here.
     fn cools(&mut self, address: Address, (first, last): (u128, u128), before: Option<&Entry>, after: Option<&Entry>) {
         if self.yielding.is_none() {
             return;
@@ -309,7 +308,7 @@ impl PoolSpace {
         if let Some(Entry::Released(released)) = before {
             self.cooling.remove(&(released.released_at, address.bits()));
         }
-        // What is reserved meanwhile cools, but never yields: it would be passed over again and again.
+        // A wholly reserved entry cools but never yields, and would be passed over again and again.
         if let Some(Entry::Released(released)) = after
             && each_gap(&self.blocked, first, last, |_, _| ()) < (last - first).saturating_add(1)
         {
@@ -317,7 +316,7 @@ impl PoolSpace {
         }
     }
 
-    /// Is every address of the range neither reserved nor unusable?
+    /// Is no address of the range reserved or unusable?
     pub(super) fn is_unblocked(&self, range: Range) -> bool {
         each_gap(&self.blocked, range.first().bits(), range.last().bits(), |_, _| ()) == 0
     }

@@ -1,4 +1,4 @@
-//! What can be seen of a network without changing it: one address, lists, counts, maps, scopes.
+//! Reads of a network: one address, lists, counts, maps and scopes.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::core::state::{Entry, PoolConfig, Reservation};
 use crate::core::types::{Scope, WallTime, labels_pass};
 use crate::limits;
 
-/// Runs that a map may have, so that an answer stays bounded.
+/// The most runs that a map may have, so that an answer stays bounded.
 const MAP_RUNS_MAX: usize = 65_536;
-/// What an owner holds is put in order up to this. Of one that holds more, and over more scopes than this, a list goes over the
-/// network, as it does where no owner is named.
+/// A list of what one owner holds is sorted up to this size. For an owner that holds more, or if there are more scopes than
+/// this, the list goes over the whole network, as it does if no owner is named.
 pub(super) const OF_OWNER_SORTED_MAX: usize = 10 * limits::LIST_SLICE_RECORDS_MAX;
 
 impl Network {
-    /// Network and subnets, as its noun shows them.
+    /// Network and subnets, as the protocol shows them.
     pub fn show(&self) -> NetworkView {
         NetworkView { config: Arc::clone(&self.config), subnets: self.subnets.clone(), at: None }
     }
 
-    /// A reservation with what its noun shows of network and subnet.
+    /// A reservation with what the protocol shows of its network and subnet.
     pub(super) fn view(&self, address: Address, reservation: Arc<Reservation>, context: Context) -> View {
         let subnet = self.layout.subnet_of(address);
         let pool = self.layout.pool_of(address).map(|index| self.layout.pools[index].pool);
@@ -74,7 +74,7 @@ impl Network {
             || !config.reserved_over(Range::single(address)).is_empty()
     }
 
-    /// The first slice of `ip.list`. With an owner in the filter, only what the owner holds is looked at, unless that is much.
+    /// The first slice of `ip.list`. If the filter names an owner, only what the owner holds is looked at, unless that is much.
     pub(super) fn list(&self, ask: &ListSlice, context: Context) -> Result<Decision, Refusal> {
         let test = Test::new(self, &ask.filter, context)?;
         let most = (ask.limit, ask.count_only);
@@ -82,7 +82,7 @@ impl Network {
             held.retain(|(address, _)| ask.after.is_none_or(|after| *address > after));
             self.slice(&test, most, held.into_iter().map(|(address, held)| (address, Some(held))), context)
         } else {
-            // A block may begin before the range: where a page went on behind it, it is not listed again.
+            // A block may begin before the range. If a page already went past its start, it is not listed again.
             let from = match (ask.after, test.range.map(|range| self.block_at(range.first()))) {
                 (Some(after), start) if start.is_none_or(|start| after >= start) => Bound::Excluded(after),
                 (_, Some(start)) => Bound::Included(start),
@@ -94,7 +94,7 @@ impl Network {
         Ok(read(Outcome::Listed { slice, at: None, rest: None }))
     }
 
-    /// What passes of what lies at addresses, ascending: at most so many of it, or only how many.
+    /// The records among these entries, which ascend, that pass the test: at most `limit` of them, or only their number.
     pub(super) fn slice<'a>(
         &self,
         test: &Test<'_>,
@@ -121,8 +121,8 @@ impl Network {
         slice
     }
 
-    /// What the owner of a filter holds, in order. None where no owner is named, or it holds so much, or there are so many scopes
-    /// in which it may hold something, that to put it in order would be more than one turn.
+    /// What the owner in a filter holds, in order. None if no owner is named, or if sorting would take too long for one
+    /// turn, because the owner holds too much or there are too many scopes in which it may hold something.
     pub(super) fn few_of_owner(&self, filter: &Filter) -> Option<Vec<(Address, &Arc<Reservation>)>> {
         let owner = filter.owner.as_ref()?;
         let scopes: Vec<_> = match &filter.scope {
@@ -174,7 +174,7 @@ impl Network {
         sum
     }
 
-    /// What automatic grants of a family draw from. Cost: O(pools, and what is reserved in them).
+    /// What automatic grants of a family can draw from. Cost: O(pools, and what is reserved in them).
     pub fn grantable(&self, family: Family) -> Grantable {
         let mut sum = Grantable::default();
         for pool in self.layout.pools.iter().filter(|pool| pool.range.family() == family) {
@@ -188,7 +188,7 @@ impl Network {
         UsageReport { counts: self.counts(), subnets: self.usage_of_subnets(true), at: None }
     }
 
-    /// Counts of each subnet, in drawing order, and of their pools where they are wanted. Cost: O(subnets + pools).
+    /// Counts of each subnet, in drawing order, and optionally of their pools. Cost: O(subnets + pools).
     pub fn usage_of_subnets(&self, with_pools: bool) -> Vec<SubnetUsage> {
         let subnets = self.subnets.iter().zip(&self.layout.subnets).map(|(subnet, space)| SubnetUsage {
             cidr: subnet.cidr,
@@ -240,7 +240,7 @@ impl Network {
         let mut bytes = 0;
         for index in pools {
             let drawing = draw(self, index)?;
-            // One pool is bounded by itself.
+            // The map of one pool is bounded anyway.
             bytes += drawing.bytes_at_least();
             if bytes > limits::ANSWER_BYTES_MAX && !drawn.is_empty() {
                 return Err(PoolMap::too_long());
@@ -251,7 +251,7 @@ impl Network {
         Ok(read(Outcome::Map { pools: drawn, version: self.config.version, next: None }))
     }
 
-    /// Runs of free and taken addresses of a pool; all of a draining pool is taken.
+    /// Runs of free and taken addresses of a pool. In a draining pool everything counts as taken.
     fn runs(&self, index: usize) -> Box<dyn Iterator<Item = (u128, u128, bool)> + '_> {
         let space = &self.layout.pools[index];
         let (first, last) = (space.range.first().bits(), space.range.last().bits());
@@ -262,7 +262,7 @@ impl Network {
         let range = self.layout.pools[index].range;
         if range.size() > limits::MAP_TEXT_ADDRESSES_MAX {
             let problem = format!(
-                "\"text\" draws at most {} addresses, pool {range} has {}; use \"runs\" or \"cells\"",
+                "\"text\" draws at most {} addresses, but pool {range} has {}; use \"runs\" or \"cells\"",
                 limits::MAP_TEXT_ADDRESSES_MAX,
                 range.size()
             );
@@ -305,10 +305,10 @@ pub(super) fn read(outcome: Outcome) -> Decision {
     Decision { steps: Vec::new(), outcome }
 }
 
-/// A filter with its names looked up.
+/// A filter whose names have been looked up.
 pub(super) struct Test<'a> {
     filter: &'a Filter,
-    /// Where to look: the filter's range and subnet together.
+    /// The range to search: the intersection of the filter's range and subnet.
     range: Option<Range>,
     nowhere: bool,
     expires_before: Option<u64>,
@@ -331,7 +331,7 @@ impl<'a> Test<'a> {
             }
             _ => {}
         }
-        // Leases are counted in the shard's time; the question is asked in the wall clock's.
+        // Leases are measured in the shard's time, but the filter gives wall-clock time.
         let expires_before = filter
             .expires_before
             .map(|at| (i128::from(at.0) - i128::from(context.wall.0) + i128::from(context.now.0)).max(0) as u64);
@@ -355,7 +355,7 @@ impl<'a> Test<'a> {
                 .expires_before
                 .is_none_or(|at| held.lease.is_some_and(|lease| network.holdings.end_of(lease).0 < at))
             && filter.mac.is_none_or(|mac| details.is_some_and(|details| details.mac == Some(mac)))
-            // Host names are the same in capitals.
+            // Host names are compared without regard to case.
             && filter
                 .hostname
                 .as_ref()

@@ -1,8 +1,8 @@
-//! `ip.bind` in a dynamic network, which has no space of its own: it writes down which address the infrastructure picked.
+//! `ip.bind` in a dynamic network, which has no space of its own: it records which address the infrastructure picked.
 //!
-//! What was written down is a reservation like any other, held by its slot until that lets it go, and unique in the realm:
-//! that no other network has it, or space around it, the coordinator sees to (`actors::recorded`). Where the infrastructure
-//! picks another address for the slot, that takes the place of the one before, as long as nobody else is bound to it.
+//! A recorded address is a reservation like any other. Its slot holds it until it is let go, and it is unique in the realm:
+//! the coordinator makes sure that no other network has the address or space around it (`actors::recorded`). If the
+//! infrastructure picks another address for the slot, that replaces the former one, unless another claimant is bound to it.
 
 use super::Network;
 use super::draft::{Draft, held_by};
@@ -15,7 +15,7 @@ use crate::core::state::{Entry, EventKind, NetworkKind, Reservation, Reservation
 use crate::core::types::{Claimant, SlotKey};
 
 impl Network {
-    /// Whose address is to be written down by a bind; none where it is about what is held already.
+    /// The address and slot that a bind is to record; none if it is about something already held.
     pub(super) fn records(&self, target: &Target) -> Option<(Address, SlotKey)> {
         let dynamic = self.config.kind == NetworkKind::Dynamic && target.if_generation.is_none();
         let (address, owner) = (target.address.filter(|_| dynamic)?, target.owner.clone()?);
@@ -25,7 +25,7 @@ impl Network {
         (!own).then_some((address, holder))
     }
 
-    /// A refusal of what could be written down and was not: that takes all of who, where, and no holding of before.
+    /// Adds to a refusal how to record an address, which takes `address` and `owner` together, and no generation.
     pub(super) fn with_how_to_record(&self, refusal: Refusal) -> Refusal {
         match refusal {
             Refusal::NotFound { missing, what, hint: None } if self.config.kind == NetworkKind::Dynamic => {
@@ -37,7 +37,7 @@ impl Network {
         }
     }
 
-    /// Writes down that the slot has this address.
+    /// Records that the slot has this address.
     pub(super) fn record(
         &self,
         address: Address,
@@ -69,7 +69,7 @@ impl Network {
         Ok(draft.finish(Outcome::Reservation(Box::new(view))))
     }
 
-    /// What a dynamic network has written down.
+    /// The addresses that a dynamic network has recorded.
     pub fn recorded(&self) -> impl Iterator<Item = Address> + '_ {
         let all =
             (self.config.kind == NetworkKind::Dynamic).then(|| self.holdings.ascending(std::ops::Bound::Unbounded));
@@ -77,7 +77,7 @@ impl Network {
     }
 }
 
-/// Somebody else uses it.
+/// The refusal if another claimant uses it.
 pub(super) fn bound_to(address: Address, held: &Reservation, bound: &Claimant) -> Refusal {
     Refusal::Taken {
         problem: format!(

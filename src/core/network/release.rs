@@ -1,10 +1,10 @@
-//! How holdings end: let go by who is named, by everything that an owner or a scope holds, by the end of a lease, with a
-//! deleted network; and what has cooled, or was on probation, becomes free.
+//! How holdings end: a holder is named, everything of an owner or a scope is released, a lease ends, or a deleted network is
+//! emptied. Also how addresses become free after their cooldown or probation.
 //!
-//! Each lets go of a bounded number at a time, and says whether more is left. With its last reservation a network that was
-//! deleted and remembered goes, too ([`Network::and_vanish`]); `lifecycle`, `sweep` and `settle` end with that as well.
+//! Each command lets go of a bounded number at a time and says whether more is left. A deleted network that is only remembered
+//! ends with its last reservation ([`Network::and_vanish`]); `lifecycle`, `sweep` and `settle` finish with that as well.
 //!
-//! Review notes: does a new path that lets go carry the generation that it saw (`Step::expect`)? Does it repeat safely?
+//! Review notes: does a new path that lets go carry the generation that it saw (`Step::expect`)? Is it safe to repeat?
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +25,7 @@ impl Network {
     pub(super) fn release(&self, ask: &Release, context: Context) -> Result<Decision, Refusal> {
         let target = &ask.target;
         if target.address.is_some() && target.owner.is_none() && target.if_generation.is_none() && !ask.force {
-            let problem =
-                "or `if_generation` or `force` must be given with an address, so that nobody else's is released";
+            let problem = "or `if_generation` or `force` must be given with an address, so that nobody else's reservation is released";
             return Err(Refusal::invalid("owner", problem));
         }
         let mut draft = Draft::new(self, context);
@@ -41,17 +40,17 @@ impl Network {
         Ok(self.and_vanish(draft, Outcome::Released(vec![address])))
     }
 
-    /// `owner.release`: everything, or the first `limit`; and what was promised to the owner, which would hold it again with a
-    /// commit.
+    /// `owner.release`: everything, or the first `limit` holdings; also what was promised to the owner, which otherwise
+    /// would hold it again after a commit.
     pub(super) fn release_owner(&self, scope: &Scope, owner: &Owner, limit: usize, context: Context) -> Decision {
-        // The first by address, unless that is to be found among too many.
+        // The first by address, unless there are too many to sort.
         let held = self.holdings.of_owner(scope, owner).take(limit.max(OF_OWNER_SORTED_MAX) + 1);
         self.release_all(held, limit, (scope.clone(), Some(owner.clone())), context)
     }
 
-    /// `scope.release`: everything, or the first `limit`.
+    /// `scope.release`: everything, or the first `limit` holdings.
     pub(super) fn release_scope(&self, scope: &Scope, limit: usize, context: Context) -> Decision {
-        // One more than the limit tells whether more is held; the chain is not walked to its end.
+        // One more than the limit shows whether more is held, without following the chain to its end.
         let held = self.holdings.of_scope(scope).take(limit + 1);
         self.release_all(held, limit, (scope.clone(), None), context)
     }
@@ -85,7 +84,7 @@ impl Network {
             match entry {
                 Entry::Held(held) => {
                     draft.release_for_good(address, held, EventKind::Released);
-                    // Nothing of it comes back, so nothing need cool.
+                    // Nothing of this network comes back, so nothing needs to cool.
                     draft.steps.last_mut().expect("a release is a step").state = None;
                     released.push(address);
                 }
@@ -96,7 +95,7 @@ impl Network {
         self.and_vanish(draft, Outcome::LetGo { released, more })
     }
 
-    /// Ends what is due: leases, cooldowns, probations. At most [`limits::EXPIRE_STEPS_MAX`] steps.
+    /// Ends the leases, cooldowns and probations that are due, in at most [`limits::EXPIRE_STEPS_MAX`] steps.
     pub(super) fn expire(&self, context: Context) -> Decision {
         let mut draft = Draft::new(self, context);
         let cooldown = self.config.cooldown_seconds;
@@ -126,17 +125,17 @@ impl Network {
         self.and_vanish(draft, Outcome::Expired { leases, more })
     }
 
-    /// A network that was deleted and remembered is gone with its last reservation.
+    /// Finishes a draft. If the network is deleted and only remembered, it goes with its last reservation.
     pub(super) fn and_vanish(&self, mut draft: Draft<'_>, outcome: Outcome) -> Decision {
         if !self.config.closed {
             return draft.finish(outcome);
         }
-        // What was let go cools, as the network may be restored.
+        // Releases leave cooling entries, because the network may be restored.
         let is_release =
             |step: &&Step| step.event.is_some() && !matches!(step.state, Some(State::Entry(Entry::Held(_))));
         let released = draft.steps.iter().filter(is_release).count() as u64;
         if released == self.holdings.held() {
-            // With the last reservation goes what cools or is declined, or as much of it as one commit takes.
+            // The last reservation takes along what cools or is declined, as much of it as one commit can carry.
             draft.steps.iter_mut().for_each(|step| step.state = None);
             let leaving: BTreeSet<Key> = draft.steps.iter().map(|step| step.key).collect();
             let rest = self.holdings.ascending(std::ops::Bound::Unbounded);

@@ -1,14 +1,14 @@
 //! Freed addresses past their cooldown, in the order in which they were freed: the memory of the policy `oldest`.
 //!
-//! Kept in memory only, and bounded by `layout`: what is forgotten counts as never used. Ranges rather than addresses, so that a
-//! freed block costs what an address costs.
+//! It is kept in memory only, and `layout` bounds it; what is forgotten counts as never used. It has ranges rather than
+//! addresses, so that a freed block costs no more than an address.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::core::types::ShardTime;
 
-/// When a range was freed; the counter orders what was freed in one millisecond.
+/// When a range was freed. The counter orders what was freed in one millisecond.
 pub(super) type Rank = (ShardTime, u64);
 
 /// Ranges by rank and by address.
@@ -19,17 +19,17 @@ pub(super) struct Rested {
 }
 
 impl Rested {
-    /// Remembers a range; what of it was remembered before is replaced.
+    /// Remembers a range, in place of whatever was remembered of it before.
     pub(super) fn add(&mut self, rank: Rank, first: u128, last: u128) {
         self.remove(first, last);
         self.by_rank.insert((rank, first), last);
         self.by_address.insert(first, (last, rank));
     }
 
-    /// Forgets a range; parts of ranges that reach beyond it stay.
+    /// Forgets a range; of remembered ranges that reach beyond it, the rest stays.
     pub(super) fn remove(&mut self, first: u128, last: u128) {
         if self.by_address.is_empty() {
-            // As in each network but those of the policy `oldest`, at every grant.
+            // This is the case at every grant in networks whose policy is not `oldest`.
             return;
         }
         let from = self.by_address.range(..=first).next_back().map_or(first, |(&start, _)| start);
@@ -53,28 +53,28 @@ impl Rested {
         }
     }
 
-    /// Ranges, freed longest ago first.
+    /// All ranges, the one freed longest ago first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Rank, u128, u128)> {
         self.behind(None)
     }
 
-    /// Those behind one of them, or all.
+    /// The ranges after this one, or all of them.
     pub(super) fn behind(&self, place: Option<(Rank, u128)>) -> impl Iterator<Item = (Rank, u128, u128)> {
         let from = place.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_rank.range((from, Bound::Unbounded)).map(|(&(rank, first), &last)| (rank, first, last))
     }
 
-    /// How many ranges.
+    /// How many ranges there are.
     pub(super) fn len(&self) -> usize {
         self.by_rank.len()
     }
 
-    /// When the one that was freed longest ago was freed.
+    /// When the oldest range was freed.
     pub(super) fn since(&self) -> Option<Rank> {
         self.by_rank.first_key_value().map(|(&(rank, _), _)| rank)
     }
 
-    /// Forgets the range freed longest ago, and returns it.
+    /// Forgets the range that was freed longest ago, and returns it.
     pub(super) fn forget_oldest(&mut self) -> Option<(u128, u128)> {
         let (&(_, first), &last) = self.by_rank.first_key_value()?;
         self.remove(first, last);

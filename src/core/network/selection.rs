@@ -1,4 +1,4 @@
-//! What a wish asks for, with its names looked up: which pools it admits, and whether what a slot holds already is that.
+//! A wish with its names looked up: which pools it admits, and whether what a slot already holds is what it asks for.
 //!
 //! Before: `grant`. After: `pick`, which chooses among the pools.
 
@@ -20,7 +20,7 @@ pub(super) struct Selection {
     pub(super) family: Option<Family>,
     pub(super) subnet: Option<usize>,
     subnet_pools: Option<PoolSet>,
-    /// None where no pool was asked for; an empty set where the pool asked for is not there any more.
+    /// None if no pool was asked for; an empty set if that pool does not exist any more.
     pub(super) pool: Option<PoolSet>,
     pub(super) pool_missing: bool,
     zone: Option<PoolSet>,
@@ -29,7 +29,7 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// log2 of the block size asked for in a family; none where the family cannot have it.
+    /// log2 of the requested block size in a family; none if the family cannot have that size.
     pub(super) fn order(&self, family: Family) -> Option<u8> {
         match self.prefix_length {
             None => Some(0),
@@ -37,7 +37,7 @@ impl Selection {
         }
     }
 
-    /// All pools that it admits, open or not.
+    /// All pools that the wish admits, open or not.
     pub(super) fn pools(&self, network: &Network) -> PoolSet {
         let mut pools = PoolSet::default();
         network.layout.all().intersection(self.sets_of(network)).for_each(|index| pools.add(index));
@@ -56,11 +56,11 @@ impl Selection {
 }
 
 impl Network {
-    /// Looks the names of a wish up.
+    /// Looks up the names of a wish.
     ///
     /// # Errors
-    /// `invalid_argument` for a prefix length that no subnet can have; `not_found` for a subnet. A pool that is not there
-    /// is no error yet: what was granted in it still matches.
+    /// `invalid_argument` for a prefix length that no subnet can have; `not_found` for a subnet. A missing pool is not an
+    /// error yet, because a reservation that was granted in it still matches.
     pub(super) fn select(&self, wish: &Wish) -> Result<Selection, Refusal> {
         if let Some(length) = wish.prefix_length {
             self.fits_a_subnet(length, wish.family)?;
@@ -85,7 +85,7 @@ impl Network {
         })
     }
 
-    /// Refuses a prefix length that no subnet of the family, or of both, can have.
+    /// Refuses a prefix length that no subnet of the family (of either family, if none is given) can have.
     pub(super) fn fits_a_subnet(&self, length: u8, family: Option<Family>) -> Result<(), Refusal> {
         forms::in_family(length, family)?;
         let family = family_of_block(length, family);
@@ -98,7 +98,7 @@ impl Network {
         Ok(())
     }
 
-    /// A pool that was asked for must exist, or what the slot holds must have lain in it when it was granted.
+    /// A requested pool must exist, or have contained what the slot holds at the time of its grant.
     pub(super) fn require_pool(
         &self,
         wish: &Wish,
@@ -117,7 +117,7 @@ impl Network {
         }
     }
 
-    /// Is what the slot holds what is asked for? Kind, labels and lease do not count. Names the members that differ.
+    /// The members in which what a slot holds differs from what is asked for. Kind, labels and lease are not compared.
     pub(super) fn differences(
         &self,
         wish: &Wish,
@@ -167,7 +167,7 @@ impl Network {
     }
 }
 
-/// The family of a block: what is longer than an address of IPv4 is one of IPv6, said or not.
+/// The family of a block: a length beyond the width of IPv4 means IPv6, even if the request does not say so.
 fn family_of_block(length: u8, family: Option<Family>) -> Option<Family> {
     family.or((length > Family::V4.width()).then_some(Family::V6))
 }

@@ -1,11 +1,13 @@
-//! `deployment.commit` and `deployment.revert`, the part that falls on one network; and what keeping a promise means.
+//! The part of `deployment.commit` and `deployment.revert` that concerns one network; and how a promise is kept.
 //!
-//! Nothing is looked up in a list of what a plan did: the reservations say it themselves. So either can be repeated, and
-//! what was released or renewed meanwhile stays so. Nobody is left with none by a promise: who waits for an address whose
-//! holder was reverted keeps its own. And no promise ends in silence, as long as anything is left that tells of it: where what was promised cannot come any more (it was
-//! declined, its subnet moved, the network is deleted), a commit that covers who waits for it is refused, and so is a revert
-//! that would leave with nothing who was committed already and waits for his address. Nor does a plan that is ended for one
-//! instance after the other end while anything of an instance is undecided, or one misses what was declined.
+//! Nothing is looked up in a list of what a plan did, because the reservations have that themselves. So commit and revert
+//! can be repeated, and what was released or renewed in the meantime stays so. A promise leaves nobody without an address:
+//! an instance that waits for an address whose holder was reverted keeps its own.
+//!
+//! No promise ends silently as long as anything is left that shows it. If what was promised can no longer come (it was
+//! declined, its subnet moved, the network is deleted), a commit that covers the waiting instance is refused. So is a revert
+//! if an instance that was already committed, and waits for its address, would be left with nothing. And a plan that is ended
+//! instance by instance does not end while anything is undecided about an instance, or while one misses what was declined.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -24,10 +26,10 @@ use crate::core::state::{EventKind, Obsolete, Planned, Promise, Reservation, Res
 use crate::core::types::{Owner, Slot, SlotKey};
 
 impl Network {
-    /// Commits a plan, or takes it back.
+    /// Commits or reverts a plan.
     ///
     /// # Errors
-    /// `in_use` for a promise in a deleted network; `conflict` where one cannot be kept, or must be.
+    /// `in_use` for a promise in a deleted network; `conflict` if a promise cannot be kept, or has to be.
     pub(super) fn settle(&self, ask: &Settle, context: Context) -> Result<Decision, Refusal> {
         let mut draft = Draft::new(self, context);
         let (mut instances, mut others_keep) = (BTreeSet::new(), false);
@@ -41,7 +43,7 @@ impl Network {
         let Settled { released, decided, earlier } =
             if ask.revert { revert(ask, &all, &mut draft)? } else { commit(ask, &all, &mut draft)? };
         let left = left_open(self, ask, &all, &decided) + draft.displaced;
-        // Whoever waits for what is promised to him is meant also where he holds nothing yet.
+        // An instance to which something is promised is affected even if it holds nothing yet.
         let takers = all.iter().filter_map(|(_, held)| Some(&held.promise()?.owner));
         let missing = self.holdings.broken(&ask.scope).map(|(_, _, promise)| &promise.owner);
         instances.extend(takers.chain(missing).filter(|owner| ask.names(owner)).cloned());
@@ -50,10 +52,10 @@ impl Network {
 }
 
 impl Network {
-    /// What plans have to do with of a scope, ascending: nothing else is changed by the end of one. `meet` is told of
-    /// everything that the scope holds.
+    /// The holdings of a scope that plans have to do with, ascending; the end of a plan changes no others. `meet` is called
+    /// for everything that the scope holds.
     ///
-    /// Cost: a look at all that the scope holds.
+    /// Cost: one look at everything that the scope holds.
     fn concerned(&self, ask: &Settle, mut meet: impl FnMut(&Reservation)) -> Vec<Holding<'_>> {
         let granted = |held: &Reservation| granted_by(held, ask.plan) || ask.was_granted_earlier(held);
         let by_a_plan = |held: &Reservation| held.planned.is_some() || held.obsolete.is_some() || granted(held);
@@ -63,7 +65,7 @@ impl Network {
         all
     }
 
-    /// Why a commit would be refused.
+    /// Tells why a commit would be refused.
     pub(super) fn hindered(&self, ask: &Settle) -> Decision {
         let all = self.concerned(ask, |_| {});
         let refused = keeps_promises(self, ask, &all, &stranded_of(&all)).err();
@@ -71,29 +73,31 @@ impl Network {
     }
 }
 
-/// About how much of those that are not covered is to be decided still. `decided`: what went with the others, or stays for good.
+/// How many holdings that the request does not cover are still to be decided. `decided`: what went with the others, or stays
+/// for good.
 ///
-/// As long as there is any the plan is not at its end: what ends by itself then (a lease) would be lost in silence, although
-/// every instance was committed.
+/// While there are any, the plan has not ended. Otherwise what ends by itself later (a lease) would be lost silently,
+/// although every instance was committed.
 fn left_open(network: &Network, ask: &Settle, all: &[Holding<'_>], decided: &BTreeSet<Address>) -> u64 {
     let open = |held: &Reservation| {
         let taken_back = held.planned.as_ref().and_then(|planned| planned.revived).map(|(plan, _)| plan);
-        // What a revert could not make current again is at its end; what it left as plans before had left it is none of this one.
+        // What a revert could not make current again is finished, and what earlier plans had left as it is does not belong
+        // to this one.
         let is_undecided = || held.obsolete.is_some() || held.leaving().is_some() || ask.was_granted_earlier(held);
         !ask.was_reverted(&held.holder.owner) && is_undecided()
             || granted_by(held, ask.plan) && !ask.was_committed(&held.holder.owner)
             || taken_back == Some(ask.plan)
             || is_kept_by(held, ask.plan) && held.lease.is_some()
     };
-    // What becomes obsolete by a promise that was kept is not covered: then its own commit is to come.
+    // What becomes obsolete because a promise was kept is not covered, so its own commit is still to come.
     let others = all.iter().filter(|(address, held)| !ask.covers(&held.holder.owner) && !decided.contains(address));
     let open = others.filter(|(_, held)| open(held)).count();
-    // Who was promised what was declined holds nothing that could tell of it.
+    // An instance whose promised address was declined may hold nothing that shows it.
     let without = missing(network, ask).filter(|(_, owner)| !ask.covers(owner)).count();
     (open + without) as u64
 }
 
-/// Is anything about it left to be decided by earlier plans, that did not end?
+/// Is anything about it left to decide from earlier plans that were never ended?
 fn is_of_earlier(ask: &Settle, held: &Reservation) -> bool {
     let obsolete = || held.obsolete.as_ref().is_some_and(|obsolete| ask.is_earlier_and_open(obsolete.plan));
     obsolete() || held.leaving().is_some() || ask.was_granted_earlier(held)
@@ -103,8 +107,8 @@ fn granted_by(held: &Reservation, plan: u64) -> bool {
     held.granted_by.map(NonZeroU64::get) == Some(plan)
 }
 
-/// What is current and waits for an address that is promised to it by nobody who lets it go. It stays, so what it was to
-/// leave to others does not come to them either.
+/// Current holdings whose holder waits for a promised address that nobody will let go any more. Such a holding stays, so
+/// whatever it was to leave to another slot does not get there either.
 fn stranded<'a>(all: impl Iterator<Item = (Address, &'a Reservation)>) -> BTreeSet<Address> {
     let mut promised: BTreeSet<(&Owner, &Slot)> = BTreeSet::new();
     let mut waiting: BTreeMap<(&Owner, &Slot), (Address, Option<&Promise>)> = BTreeMap::new();
@@ -120,7 +124,7 @@ fn stranded<'a>(all: impl Iterator<Item = (Address, &'a Reservation)>) -> BTreeS
     let mut stranded = BTreeSet::new();
     let mut next: Vec<_> = waiting.keys().copied().filter(|slot| !promised.contains(slot)).collect();
     while let Some(slot) = next.pop() {
-        // Who is promised something need not wait for it.
+        // A slot to which something is promised need not be waiting for it.
         let Some((address, promise)) = waiting.remove(&slot) else { continue };
         stranded.insert(address);
         next.extend(promise.map(|promise| (&promise.owner, &promise.slot)));
@@ -132,17 +136,18 @@ fn stranded_of(all: &[Holding<'_>]) -> BTreeSet<Address> {
     stranded(all.iter().map(|(address, held)| (*address, held.as_ref())))
 }
 
-/// What came of the part of a plan that was committed or reverted.
+/// The result of committing or reverting a plan here, or a part of it.
 struct Settled {
-    /// What was let go for good.
+    /// The addresses that were let go for good.
     released: Vec<Address>,
-    /// Of those that are not covered: what went all the same, or stays for good. Nobody need decide about it any more.
+    /// Addresses of instances that are not covered, which went all the same or stay for good. Nothing about them is left to
+    /// decide.
     decided: BTreeSet<Address>,
-    /// Something waits still for a commit that earlier plans left, or granted.
+    /// Whether something that earlier plans left or granted still waits for a commit.
     earlier: bool,
 }
 
-/// Can what the plan promised come to covered instances? Of what was declined it is known until its probation is over.
+/// Can covered instances get what the plan promised them? A declined address is known until its probation is over.
 fn keeps_promises(
     network: &Network,
     ask: &Settle,
@@ -157,8 +162,8 @@ fn keeps_promises(
         let name = &network.config.name;
         let to = held.promise().map(|promise| format!(" to instance `{}`", promise.owner)).unwrap_or_default();
         let problem = format!(
-            "{address} of network `{name}` is promised{to}, and `{name}` was deleted and grants nothing: network.restore brings \
-             it back; or apply without it, or revert"
+            "{address} of network `{name}` is promised{to}, but `{name}` was deleted and grants nothing; bring it back with \
+             network.restore, apply without it, or revert"
         );
         let (count, first) =
             (gives().count() as u64, gives().take(STANDING_FIRST_MAX).map(|(address, _)| *address).collect());
@@ -168,20 +173,20 @@ fn keeps_promises(
     let broken = || network.holdings.broken(&ask.scope).filter(|_| !stranded.is_empty());
     let declined: BTreeMap<SlotKey, Address> =
         broken().map(|(address, _, promise)| (promise.taker(&ask.scope), address)).collect();
-    // Some wait in vain only because another one does: what that one misses is told.
+    // Some wait in vain only because another one does, so what that other one misses is reported.
     let told = vain.clone().find(|(_, held)| declined.contains_key(&held.holder)).or_else(|| vain.next());
     if let Some((address, held)) = told {
         let (holder, name) = (&held.holder, &network.config.name);
         let what = match declined.get(holder) {
-            Some(at) => format!("{at} of network `{name}` in place of {address}, and {at} was declined"),
+            Some(at) => format!("{at} of network `{name}` in place of {address}, but {at} was declined"),
             None => format!(
-                "another address of network `{name}` in place of {address}, and that one was declined, or its subnet was moved, or \
+                "another address of network `{name}` in place of {address}, but that one was declined, its subnet was moved, or \
                  its holder keeps it"
             ),
         };
         let problem = format!(
-            "plan {} is the latest, but a promise of it cannot come: instance `{}` was to have {what}; apply what is wished now, or \
-             revert (which is refused, too, where it would leave with nothing who was committed already)",
+            "plan {} is the latest, but it cannot be committed: instance `{}` was promised {what}; apply what you want now, or \
+             revert (which is also refused if it would leave an instance with nothing that was already committed)",
             ask.plan, holder.owner
         );
         return Err(conflict(ask, problem));
@@ -190,8 +195,9 @@ fn keeps_promises(
         None => Ok(()),
         Some((address, owner)) => {
             let problem = format!(
-                "plan {} is the latest, but a promise of it cannot come: instance `{owner}` was to have {address} of network `{}`, \
-                 which was declined, and has nothing there; apply what is wished now, commit the others (`instances`), or revert",
+                "plan {} is the latest, but it cannot be committed: instance `{owner}` was promised {address} of network `{}`, \
+                 which was declined, and it has nothing else there; apply what you want now, commit the others (`instances`), \
+                 or revert",
                 ask.plan, network.config.name
             );
             Err(conflict(ask, problem))
@@ -199,7 +205,7 @@ fn keeps_promises(
     }
 }
 
-/// What was declined although it was promised, and to which instance that has nothing in its place.
+/// Promised addresses that were declined, and to which instance, if it has nothing in their place.
 fn missing<'a>(network: &'a Network, ask: &'a Settle) -> impl Iterator<Item = (Address, &'a Owner)> {
     let broken = network.holdings.broken(&ask.scope).filter(|(_, _, promise)| {
         let taker = promise.taker(&ask.scope);
@@ -209,14 +215,15 @@ fn missing<'a>(network: &'a Network, ask: &'a Settle) -> impl Iterator<Item = (A
     broken.map(|(address, _, promise)| (address, &promise.owner))
 }
 
-/// It is the latest plan, and cannot end so because of a promise.
+/// The refusal if it is the latest plan but cannot end this way because of a promise.
 fn conflict(ask: &Settle, problem: String) -> Refusal {
     let (deployment, plan) = (ask.scope.clone(), ask.plan);
     let hindrance = Some(PlanHindrance::Promise);
     Refusal::PlanConflict { deployment, problem, expected: plan, actual: plan, hindrance }
 }
 
-/// Lets go what covered instances leave: to whom it was promised, or for good. What they keep has no lease from here on.
+/// Lets go of what covered instances leave: it goes to the slot to which it was promised, or for good. What they keep loses
+/// its lease.
 fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
     let stranded = stranded_of(all);
     keeps_promises(draft.network, ask, all, &stranded)?;
@@ -224,25 +231,25 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
     let released = let_go(ask, &leaving, draft);
     for &(address, held) in all.iter().filter(|(at, _)| !leaving.contains_key(at)) {
         if draft.has_let_go(address) {
-            // It was displaced by a promise.
+            // A kept promise has displaced it.
             continue;
         }
         let mut after = Reservation::clone(held);
         let mut planned = held.planned.as_deref().cloned().unwrap_or_default();
         if ask.covers(&held.holder.owner) {
             (planned.revived, planned.kept, planned.was_chosen) = (None, None, None);
-            // Who gave it may wait still for what he gave it for: then the others are not to be taken back.
+            // The slot that gave it up may still wait for another address, so the note is needed for a revert of the others.
             planned.back = planned.back.filter(|_| ask.instances.is_some());
             if ask.instances.is_some() && granted_by(held, ask.plan) {
                 // A revert of the others must not take it back.
                 planned.settled = after.granted_by.take().map(NonZeroU64::get);
             }
             if ask.instances.is_some() && ask.was_granted_earlier(held) {
-                // By the next plan nobody knows any more that this instance was committed.
+                // The next plan will not know that this instance was committed.
                 after.granted_by = None;
             }
             if is_kept_by(held, ask.plan) {
-                // As one that is asked for again without a lease, an instance keeps its address for good.
+                // Like a wish that is repeated without a lease, this makes the address permanent.
                 after.lease = None;
             }
         }
@@ -253,14 +260,14 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
             draft.note(address, held, after);
         }
     }
-    // Of those that were taken back by themselves a commit of all lets go of that, too.
+    // A commit of all also lets go of what belongs to instances that were reverted on their own.
     let others = |held: &Reservation| ask.was_reverted(&held.holder.owner) && !ask.covers(&held.holder.owner);
     let earlier = all.iter().any(|(_, held)| others(held) && is_of_earlier(ask, held));
     Ok(Settled { released, decided: leaving.into_keys().collect(), earlier })
 }
 
-/// Did the plan grant it, or find it held with a lease that is to end with the commit? What came behind the apply is listed by no
-/// plan, and its lease is its own. The plan wrote down what it found: times tell nothing where a clock jumped.
+/// Did the plan grant it, or find it held with a lease that the commit is to end? What came after the apply is in no plan
+/// and keeps its own lease. The plan recorded what it found, because times prove nothing if a clock jumped.
 fn is_kept_by(held: &Reservation, plan: u64) -> bool {
     let was_kept = held.planned.as_ref().and_then(|planned| planned.kept) == Some(plan);
     (was_kept || granted_by(held, plan)) && held.obsolete.is_none() && held.leaving().is_none()
@@ -273,14 +280,14 @@ fn what_leaves<'a>(
     all: &[Holding<'a>],
     stranded: &BTreeSet<Address>,
 ) -> BTreeMap<Address, &'a Arc<Reservation>> {
-    // What is current and promised to nobody goes when what was promised to its holder comes, and not before.
+    // A current holding that is promised to nobody goes only when what is promised to its holder comes (see below).
     let leaves = |(address, held): &Holding<'_>| {
         let gives = || held.leaving().is_some() && kept_promise(network, held).is_some() && !stranded.contains(address);
         ask.covers(&held.holder.owner) && (held.obsolete.is_some() || gives())
     };
     let mut leaving: BTreeMap<Address, &Arc<Reservation>> = all.iter().copied().filter(leaves).collect();
-    // What a promise displaces that is kept goes too, if its holder is covered, or was by a commit before: nothing would let
-    // it go any more. And that may be promised in its turn.
+    // What a kept promise displaces goes too, if its holder is covered, or was committed before: nothing else would ever let
+    // it go. And it may itself be promised to another slot.
     let is_covered = |owner: &Owner| ask.covers(owner) || ask.was_committed(owner);
     let mut new: Vec<&Arc<Reservation>> = leaving.values().copied().collect();
     while let Some(held) = new.pop() {
@@ -294,12 +301,12 @@ fn what_leaves<'a>(
     leaving
 }
 
-/// To whom this is promised, where promises are kept: a deleted network grants nothing.
+/// The slot to which this is promised, unless the network is deleted and grants nothing.
 fn kept_promise<'a>(network: &Network, held: &'a Reservation) -> Option<&'a Promise> {
     held.promise().filter(|_| !network.config.closed)
 }
 
-/// Lets go what leaves. What went for good.
+/// Lets go of what leaves. Returns what went for good.
 fn let_go(ask: &Settle, leaving: &BTreeMap<Address, &Arc<Reservation>>, draft: &mut Draft<'_>) -> Vec<Address> {
     let network = draft.network;
     let current = leaving.iter().filter(|(_, held)| held.obsolete.is_none());
@@ -310,7 +317,7 @@ fn let_go(ask: &Settle, leaving: &BTreeMap<Address, &Arc<Reservation>>, draft: &
     for (&address, &held) in leaving {
         match kept_promise(network, held) {
             Some(promise) => {
-                // What was promised to its holder in its place comes with another commit, if it comes.
+                // What was promised to its holder in return comes with another commit, if at all.
                 let back = (held.obsolete.is_none() && held.leaving().is_some() && !takers.contains(&held.holder))
                     .then(|| of_holder(held, ask.plan));
                 draft.keep_promise(address, held, promise, (ask.plan, back), &going);
@@ -324,12 +331,12 @@ fn let_go(ask: &Settle, leaving: &BTreeMap<Address, &Arc<Reservation>>, draft: &
     released
 }
 
-/// Who gets an address that is promised.
+/// The slot that gets a promised address.
 pub(super) fn taker_of(held: &Reservation, promise: &Promise) -> SlotKey {
     promise.taker(&held.holder.scope)
 }
 
-/// A promise to who holds an address.
+/// A promise to the present holder of an address.
 fn of_holder(held: &Reservation, plan: u64) -> Promise {
     Promise { plan, owner: held.holder.owner.clone(), slot: held.holder.slot.clone() }
 }
@@ -338,8 +345,8 @@ fn noted(planned: Planned) -> Option<Box<Planned>> {
     (planned != Planned::default()).then(|| Box::new(planned))
 }
 
-/// Lets go what the plan granted to covered instances, and makes current again what it made obsolete. Who gave an address by a
-/// commit of his own, and waits for one that does not come now, gets his back.
+/// Lets go of what the plan granted to covered instances, and makes current again what it made obsolete. An instance that
+/// gave up an address by its own commit, and waits for one that will not come now, gets its own back.
 fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Settled, Refusal> {
     let is_taken_back = |held: &Reservation| ask.covers(&held.holder.owner) && granted_by(held, ask.plan);
     let (taken_back, rest): (Vec<Holding<'_>>, Vec<_>) = all.iter().partition(|(_, held)| is_taken_back(held));
@@ -352,8 +359,9 @@ fn revert(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
     Ok(Settled { released, decided, earlier })
 }
 
-/// Who was committed by himself and has nothing until what was promised to him comes is not left so, now that it would not come:
-/// he had nothing before, or what he let go is another one's, who was committed, too. `given`: slots that got theirs back.
+/// Refuses if an instance that was committed on its own would be left with nothing, because what was promised to it would
+/// not come now: it had nothing before, or what it gave up belongs to another instance that was also committed. `given`:
+/// slots that got theirs back.
 fn leaves_nobody_without(
     ask: &Settle,
     all: &[Holding<'_>],
@@ -361,7 +369,7 @@ fn leaves_nobody_without(
     draft: &Draft<'_>,
 ) -> Result<(), Refusal> {
     let network = draft.network;
-    // Looked up only where somebody waits so: few plans end like that.
+    // Looked up only if somebody waits like that, because few plans end that way.
     let look = || -> BTreeSet<SlotKey> {
         staying.iter().filter_map(|(_, after)| Some(taker_of(after, after.promise()?))).collect()
     };
@@ -374,9 +382,9 @@ fn leaves_nobody_without(
             continue;
         }
         let problem = format!(
-            "plan {} is the latest, but instance `{}` was committed, and has nothing in network `{}` until {address} comes to it, \
-             which instance `{}` lets go; commit that one, too, or, where that is refused, apply what is wished now, or delete the \
-             deployment",
+            "plan {} is the latest, but instance `{}` was committed, and has nothing in network `{}` until it gets {address}, \
+             which instance `{}` still holds; commit that one, too, or, if that is refused, apply what you want now, or delete \
+             the deployment",
             ask.plan, promise.owner, network.config.name, held.holder.owner
         );
         return Err(conflict(ask, problem));
@@ -384,7 +392,7 @@ fn leaves_nobody_without(
     Ok(())
 }
 
-/// Who waits for what does not come any more waits no longer. Of them those about whom nobody need decide any more.
+/// Ends the waits for addresses that will not come any more. Returns those holdings about which nothing is left to decide.
 fn end_vain_waits(ask: &Settle, staying: &mut [Staying<'_>]) -> BTreeSet<Address> {
     let stranded = stranded(staying.iter().map(|((address, _), after)| (*address, after)));
     let mut decided = BTreeSet::new();
@@ -400,7 +408,7 @@ fn end_vain_waits(ask: &Settle, staying: &mut [Staying<'_>]) -> BTreeSet<Address
     decided
 }
 
-/// Takes back what the plan granted. What was let go for good, and the slots of those who got back what they had given.
+/// Takes back what the plan granted. Returns what was let go for good, and the slots that got back what they had given up.
 fn take_back(ask: &Settle, granted: &[Holding<'_>], draft: &mut Draft<'_>) -> (Vec<Address>, BTreeSet<SlotKey>) {
     let network = draft.network;
     let (mut released, mut given) = (Vec::new(), BTreeSet::new());
@@ -422,10 +430,10 @@ fn take_back(ask: &Settle, granted: &[Holding<'_>], draft: &mut Draft<'_>) -> (V
     (released, given)
 }
 
-/// A holding that stays, and what it is to be after the revert.
+/// A holding that stays, and what it will be after the revert.
 type Staying<'a> = (Holding<'a>, Reservation);
 
-/// What the plan did not grant, without what the plan had in mind with it.
+/// The holdings that the plan did not grant, without what the plan intended with them.
 fn without_the_plan<'a>(ask: &Settle, rest: Vec<Holding<'a>>, draft: &mut Draft<'_>) -> Vec<Staying<'a>> {
     let covered = |held: &Reservation| ask.covers(&held.holder.owner);
     let mut staying = Vec::with_capacity(rest.len());
@@ -456,13 +464,13 @@ fn without_the_plan<'a>(ask: &Settle, rest: Vec<Holding<'a>>, draft: &mut Draft<
     staying
 }
 
-/// Makes current again what the plan made obsolete, one for each slot that is vacant. `given`: slots that got theirs back.
+/// Makes current again what the plan made obsolete, one holding for each vacant slot. `given`: slots that got theirs back.
 fn revive(ask: &Settle, given: &BTreeSet<SlotKey>, staying: &mut [Staying<'_>], draft: &Draft<'_>) {
     let mut restored = BTreeSet::new();
     for ((_, held), after) in staying {
         let covered = ask.covers(&held.holder.owner);
         let by_it = held.obsolete.as_ref().is_some_and(|obsolete| obsolete.plan == ask.plan);
-        // Whoever got another one by himself meanwhile keeps that one.
+        // An instance that has got another address on its own since then keeps that one.
         let vacant = || draft.network.holdings.slot(&held.holder).is_none_or(|(at, _)| draft.has_let_go(at));
         if covered && by_it && vacant() && !given.contains(&held.holder) && restored.insert(&held.holder) {
             after.obsolete = None;
@@ -475,7 +483,7 @@ fn revive(ask: &Settle, given: &BTreeSet<SlotKey>, staying: &mut [Staying<'_>], 
     }
 }
 
-/// Writes what changes of what stays. Whether something waits still for a commit that earlier plans left, or granted.
+/// Writes the changes of what stays. Returns whether something that earlier plans left or granted still waits for a commit.
 fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'_>) -> bool {
     let mut earlier = false;
     for ((address, held), after) in staying {
@@ -492,8 +500,8 @@ fn write_what_stays(ask: &Settle, staying: Vec<Staying<'_>>, draft: &mut Draft<'
 }
 
 impl Draft<'_> {
-    /// The holder lets an address go that was promised: it becomes the taker's, and what the taker holds in that slot
-    /// becomes obsolete, unless it goes itself (`going`: by slot). `back`: to whom a revert gives it.
+    /// The holder lets go of a promised address: the taker gets it, and what the taker holds in that slot becomes obsolete,
+    /// unless it goes too (`going`, by slot). `back`: the slot to which a revert gives the address.
     pub(super) fn keep_promise(
         &mut self,
         address: Address,

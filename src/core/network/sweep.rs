@@ -1,7 +1,7 @@
-//! The part of a sweep that falls on one network: who uses what a scope holds, and letting go of what nobody uses.
+//! The part of a sweep that concerns one network: which claimants use what a scope holds, and letting go of what nobody uses.
 //!
-//! Who was missed before, and since when, is remembered by the network's actor (`actors::network::sweeping`): here are
-//! only what is there now, and the act.
+//! The network's actor remembers who was missed before and since when (`actors::network::sweeping`). Here are only the
+//! present state and the act.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::core::state::{Entry, EventKind, Reservation};
 use crate::limits::LIST_SLICE_RECORDS_MAX;
 
 impl Network {
-    /// A slice of what a scope holds, obsolete reservations too, and of who uses it. What existed throughout a walk by
-    /// slices is looked at exactly once.
+    /// A slice of what a scope holds, including obsolete reservations, with its claimants. A walk by slices looks exactly
+    /// once at whatever exists throughout the walk.
     pub(super) fn sweep_look(&self, ask: &SweepLook) -> Decision {
         let mut used = Vec::new();
         let mut reservations = 0;
@@ -35,7 +35,7 @@ impl Network {
         };
         let mut next = None;
         if ask.after.is_none() && self.holdings.scope_held(&ask.scope) <= LIST_SLICE_RECORDS_MAX as u64 {
-            // Most scopes hold little: what they hold is looked at, whatever else the network has.
+            // Most scopes hold little, so their own holdings are looked at, however much else the network has.
             self.holdings.of_scope(&ask.scope).for_each(|(address, held)| look(address, held));
             used.sort_unstable_by_key(|used| used.binding.address);
         } else {
@@ -55,8 +55,8 @@ impl Network {
         read(Outcome::SweepLooked { used, reservations, next })
     }
 
-    /// Lets go of what is still as it was judged: what was made with `release_with_claimant` is released, the rest stays
-    /// with its owner. What changed since is passed over.
+    /// Lets go of the bindings that are still as they were judged: reservations made with `release_with_claimant` are
+    /// released, the others stay with their owners. What has changed since is skipped.
     pub(super) fn sweep(&self, bindings: &[Binding], context: Context) -> Decision {
         let mut draft = Draft::new(self, context);
         let (mut unbound, mut released) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Finds the reservation that a client names, by address or by slot, or says why it is not the one that is meant.
+//! Finds the reservation that a client names by address or by slot, or says why it is not the one that is meant.
 //!
 //! Before: `lifecycle` and `release`.
 
@@ -17,7 +17,7 @@ impl Network {
     /// Finds the reservation that a client names.
     ///
     /// # Errors
-    /// `not_owner` if somebody else holds the address, `conflict` if it is another holding.
+    /// `not_owner` if somebody else holds the address, `conflict` if the holding has another generation.
     pub(super) fn find(&self, target: &Target) -> Result<Option<Holding<'_>>, Refusal> {
         let scope = target.scope.clone().unwrap_or_default();
         let found = match (target.address, &target.owner) {
@@ -36,7 +36,7 @@ impl Network {
         let Some((address, held)) = found else { return Ok(None) };
         if target.address.is_some() {
             let holder = &held.holder;
-            // An owner without a scope is of the default one.
+            // An owner without a scope belongs to the default one.
             let scope = if target.scope.is_none() && target.owner.is_none() { &holder.scope } else { &scope };
             let owner = target.owner.as_ref().unwrap_or(&holder.owner);
             self.is_held_by(address, held, scope, owner, target.slot.as_ref())?;
@@ -57,14 +57,14 @@ impl Network {
         if holder.owner == *owner && holder.scope == *scope && slot.is_none_or(|slot| *slot == holder.slot) {
             return Ok(());
         }
-        // A slot that was left out is not checked.
+        // A slot that is left out is not checked.
         let slot = slot.unwrap_or(&holder.slot).clone();
         let asked = SlotKey { scope: scope.clone(), owner: owner.clone(), slot };
         Err(Refusal::NotOwner { address, asked, held_by: Box::new(held_by(held)) })
     }
 
-    /// Finds the reservation that a client names, which must exist. Held in another scope than the one that stands alone beside
-    /// the address, it is not found.
+    /// Finds the reservation that a client names; it must exist. If only a scope is given with the address, a reservation of
+    /// another scope is not found.
     pub(super) fn find_held(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
         if self.scope_of_another(target).is_some() {
             return Err(self.nothing_held(target));
@@ -72,7 +72,7 @@ impl Network {
         self.find(target)?.ok_or_else(|| self.nothing_held(target))
     }
 
-    /// The scope in which the address is held that a client names, where that one names another scope and no owner.
+    /// The scope in which the named address is held, if the client names another scope and no owner.
     fn scope_of_another(&self, target: &Target) -> Option<&Scope> {
         let (Some(address), Some(asked), None) = (target.address, &target.scope, &target.owner) else { return None };
         match self.holdings.at(address) {
@@ -81,7 +81,7 @@ impl Network {
         }
     }
 
-    /// Finds the reservation that a client names, which must exist, for a change: a deleted network refuses that.
+    /// Finds the reservation that a client names, for a change: it must exist, and the network must not be deleted.
     pub(super) fn find_to_change(&self, target: &Target) -> Result<(Address, &Arc<Reservation>), Refusal> {
         let found = self.find_held(target);
         match self.is_open() {
@@ -94,7 +94,8 @@ impl Network {
 
     pub(super) fn nothing_held(&self, target: &Target) -> Refusal {
         let elsewhere = self.scope_of_another(target);
-        let in_scope = |scope: &Scope| format!("it is held in scope `{scope}`; name that one, if it is meant");
+        let in_scope =
+            |scope: &Scope| format!("it is held in scope `{scope}`; name that scope if this reservation is meant");
         let mut hint = elsewhere.map(in_scope).or_else(|| target.address.and_then(|address| self.in_a_block(address)));
         let what = match (target.address, &target.owner) {
             (Some(address), _) => match target.scope.as_ref().filter(|_| elsewhere.is_some()) {
@@ -116,12 +117,12 @@ impl Network {
         Refusal::NotFound { missing: Missing::Reservation, what, hint }
     }
 
-    /// That an address lies inside a block that is held, where it does.
+    /// The hint that an address lies inside a held block, if it does.
     fn in_a_block(&self, address: Address) -> Option<String> {
         let (base, entry) = self.holdings.covering(address)?;
         let inside = base != address && matches!(entry, Entry::Held(_));
         inside.then(|| {
-            format!("it lies in the block {base}/{}, which is named by its first address", entry.prefix_length())
+            format!("it lies in the block {base}/{}; name the block by its first address", entry.prefix_length())
         })
     }
 }

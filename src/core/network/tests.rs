@@ -21,7 +21,7 @@ use crate::core::outcome::{AddressState, Grant, Outcome};
 use crate::core::state::*;
 use crate::core::types::*;
 
-/// A network under test: time is a value, every step is applied and checked.
+/// A network under test: time is a value, and every step is applied and checked.
 struct Net {
     network: Network,
     now: u64,
@@ -59,7 +59,7 @@ fn subnet(text: &str, position: u64) -> SubnetConfig {
     }
 }
 
-/// A subnet of which only the prefix is said.
+/// A subnet of which only the prefix is given.
 pub(super) fn subnet_input(prefix: &str) -> SubnetInput {
     SubnetInput {
         cidr: cidr(prefix),
@@ -430,7 +430,7 @@ fn an_exchange_swaps_two_addresses_in_one_decision() {
         again
     };
     assert_eq!(repeat(&mut net), views, "a repeat is answered as done");
-    // What was received is not shown where it is held no more, and nothing that was never exchanged in its place.
+    // An address that was received is not shown once it is no longer held, and nothing that was never exchanged replaces it.
     net.run(&Command::Release(Box::new(Release { target: target("a"), force: false, strict: false }))).unwrap();
     net.allocate("a");
     assert_eq!(repeat(&mut net), views[..1]);

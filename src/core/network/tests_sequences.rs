@@ -1,9 +1,9 @@
 //! Random sequences of every command over three small networks: what must hold after each decision, whatever was asked.
 //!
-//! A sequence is numbers; [`asks`] reads commands out of them, aimed at what is there, so that shrinking makes a failure
-//! shorter and simpler at once. [`side`] plays a store beside a network and checks each decision against it, [`lists`] that
-//! what is listed meanwhile is what was, [`repeats`] that what is granted may be asked for again, [`deploys`] what a deployment does in one network; [`desk`] keeps the book of a
-//! deployment that spans them all.
+//! A sequence is numbers. [`asks`] reads commands out of them, aimed at what exists, so that shrinking makes a failure
+//! shorter and simpler at once. [`side`] plays a store beside a network and checks each decision against it. [`lists`]
+//! checks that lists show the network as it was when they began, [`repeats`] that granted requests can be repeated, and
+//! [`deploys`] what a deployment does in one network. [`desk`] keeps the book of a deployment that spans all networks.
 //!
 //! A failure prints the numbers and keeps their seed under `proptest-regressions`. More cases:
 //! `PROPTEST_CASES=20000 cargo test --lib tests_sequences`.
@@ -19,14 +19,14 @@ mod world;
 use proptest::prelude::*;
 use world::World;
 
-/// Numbers of one act.
+/// The numbers that one act uses.
 const ACT_NUMBERS: usize = 64;
 
 fn an_act() -> impl Strategy<Value = Vec<u16>> {
     proptest::collection::vec(any::<u16>(), ACT_NUMBERS)
 }
 
-/// So many, if the environment does not say how many.
+/// This many cases, unless the environment sets the number.
 fn cases(count: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(count);
     ProptestConfig { cases, max_shrink_iters: 4_000, ..ProptestConfig::default() }

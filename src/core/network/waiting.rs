@@ -1,8 +1,8 @@
-//! What a request that waits for capacity must know of a network: from which pools it could be served, whether there is
-//! room for it in them, and what a step opens.
+//! What a waiting request needs to know of a network: from which pools it could be served, whether they have room for it,
+//! and what a step opens.
 //!
-//! All three err on one side: they may say that a request is worth trying where it is not, never the other way. Whether
-//! it is served, `decide` says. Who waits, in which order, is kept by the network's actor (`actors::network::queue`).
+//! All three err on the same side: they may say that a request is worth trying when it is not, but never the opposite.
+//! `decide` says whether it is served. The network's actor keeps who waits, and in which order (`actors::network::queue`).
 
 use super::Network;
 use super::holdings::covered;
@@ -12,39 +12,39 @@ use crate::core::command::{Command, Wish};
 use crate::core::state::{Entry, Key, State, Step};
 use crate::core::types::{Owner, Scope, SlotKey};
 
-/// The pools of equal wishes of one request.
+/// The pools for equal wishes of one request.
 #[derive(Debug, Clone)]
 struct EqualWishes {
     pools: PoolSet,
-    /// log2 of the size asked for, in IPv4 and IPv6; none where that family cannot have it.
+    /// log2 of the requested size, in IPv4 and IPv6; none if the family cannot have that size.
     orders: [Option<u8>; 2],
-    /// The slots that an acquire must fill with them; none of an allocate, which is always short of one.
+    /// The slots that an acquire must fill with them. Empty for an allocate, which always lacks one address.
     slots: Vec<SlotKey>,
 }
 
-/// From which pools a request could be served, by the configuration of a moment.
+/// The pools from which a request could be served, under the configuration of one moment.
 #[derive(Debug, Clone)]
 pub struct Reach(Vec<EqualWishes>);
 
-/// What steps have opened: where there may be room now that was none, and who may be served without any.
+/// What steps have opened: where there may be room that was not there before, and which slots may be served without room.
 #[derive(Debug, Clone, Default)]
 pub struct Opened {
-    /// The configuration is another one: pools have other numbers.
+    /// The configuration has changed, so pools have other indexes.
     pub anew: bool,
     pools: PoolSet,
-    /// Slots that hold something now, or that let go what they may have back.
+    /// Slots that now hold something, or that let go of something they may get back.
     pub slots: Vec<SlotKey>,
-    /// Owners for whom an address is kept that was freed.
+    /// Owners for whom an address was reserved that has become free.
     pub owners: Vec<(Scope, Owner)>,
 }
 
 impl Opened {
-    /// Nothing.
+    /// Has nothing been opened?
     pub fn is_empty(&self) -> bool {
         !self.anew && self.slots.is_empty() && self.owners.is_empty() && self.pools.0.iter().all(|word| *word == 0)
     }
 
-    /// Adds all that a request could draw from.
+    /// Adds every pool that a request could draw from.
     pub fn add(&mut self, reach: &Reach) {
         let all = reach.0.iter().flat_map(|part| part.pools.intersection([None; 4]));
         all.for_each(|index| self.pools.add(index));
@@ -61,8 +61,8 @@ impl Opened {
 }
 
 impl Network {
-    /// From where a request could be served. None: it is not capacity that it lacks, as things are, so it must be decided
-    /// again to be told what it is.
+    /// The pools from which a request could be served. None: as things are, it does not lack capacity, so it must be decided
+    /// again to find out what stands in its way.
     pub fn reach(&self, command: &Command) -> Option<Reach> {
         self.is_open().ok()?;
         let Command::Acquire(ask) = command else {
@@ -89,17 +89,17 @@ impl Network {
         Some(EqualWishes { pools: selection.pools(self), orders, slots: Vec::new() })
     }
 
-    /// May there be room for a request of this reach?
+    /// Can there be room for a request with this reach?
     ///
-    /// Cost: a step per 64 pools, and one per pool of its reach with anything free, or that yields what cools there, until
-    /// there is enough; of an acquire, one per slot.
+    /// Cost: one step per 64 pools, and one per pool in its reach that has anything free or yielding, until there is enough;
+    /// for an acquire, one per slot.
     pub fn has_room(&self, reach: &Reach) -> bool {
         reach.0.iter().all(|part| {
-            // What a slot holds it may keep, and what is there for it alone is no matter of room.
+            // A slot may keep what it holds, and an address that only this slot can get needs no room.
             let lacks = |slot: &&SlotKey| self.holdings.slot(slot).is_none() && !self.has_its_own(slot);
             let wanted = if part.slots.is_empty() { 1 } else { part.slots.iter().filter(lacks).count() as u128 };
             let mut found = 0u128;
-            // Full pools are most of those where somebody waits, and are not looked at.
+            // Where requests wait, most pools are full; those are not looked at.
             let sets = [Some(&part.pools), None, None, None];
             let cools =
                 self.layout.cooling_longest.iter().filter(|_| self.config.cooldown_yields).map(|&(_, index)| index);
@@ -112,7 +112,7 @@ impl Network {
                     found = found.saturating_add(match order {
                         None => 0,
                         Some(0) => yielding.unwrap_or(&pool.free).free(),
-                        // How many blocks that are is not counted: one is worth trying.
+                        // The number of blocks is not counted: a single one is worth a try.
                         Some(order) => {
                             let fits = |space: &crate::core::space::Space| space.largest_order() >= Some(order);
                             if fits(yielding.unwrap_or(&pool.free)) { wanted } else { 0 }
@@ -123,15 +123,15 @@ impl Network {
         })
     }
 
-    /// Is there an address that this slot may get and others may not: one that is kept for its owner, or that it let go?
+    /// Is there an address that only this slot may get: one that is reserved for its owner, or that it let go?
     pub fn has_its_own(&self, holder: &SlotKey) -> bool {
         self.layout.kept_for.contains_key(&(holder.scope.clone(), holder.owner.clone()))
             || self.holdings.cooling_of(holder).next().is_some()
     }
 
-    /// Adds what a step opens. Called before the step is applied. False: nothing but for a slot by itself.
+    /// Adds what a step opens. To be called before the step is applied. Returns false if it opens nothing, except for one slot.
     ///
-    /// Cost: O(log) of pools and entries, and a step per pool that the entry overlaps.
+    /// Cost: O(log) of pools and entries, and one step per pool that the entry overlaps.
     pub fn opens(&self, step: &Step, opened: &mut Opened) -> bool {
         let Key::Address(address) = step.key else {
             opened.anew = true;
@@ -166,7 +166,7 @@ impl Network {
         yields || shrinks
     }
 
-    /// Owners for whom an address of the range is kept.
+    /// Owners for whom an address of the range is reserved.
     fn kept_in(&self, range: Range) -> impl Iterator<Item = (Scope, Owner)> {
         let subnet = (!self.layout.kept_for.is_empty()).then(|| self.subnet_of(range.first())).flatten();
         let over = subnet.map_or(&[][..], |subnet| subnet.reserved_over(range));
@@ -180,7 +180,7 @@ impl Network {
         match command {
             Command::Allocate(ask) => vec![ask.holder.clone()],
             Command::Acquire(ask) => ask.items.iter().map(|item| ask.slot(item)).collect(),
-            _ => Vec::new(), // Nothing else waits.
+            _ => Vec::new(), // No other commands wait.
         }
     }
 }

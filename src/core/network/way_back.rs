@@ -1,10 +1,10 @@
-//! The way back from what a network is to what of it is durable: what stood at each key before steps that are under way.
+//! The way back from a network's present state to its durable one: the former states of keys whose changes are under way.
 //!
-//! A store that was emptied cannot be asked what it had. Whoever owned it has all of that in memory, and in it, too, what was
-//! decided and never became durable; of that somebody may have been told that it did not happen. So what stood before is
-//! kept until a step is durable.
+//! A store that was emptied cannot be asked what it had. The node that owned it has all of that in memory, but mixed with
+//! changes that were decided and never became durable, and somebody may have been told that these did not happen. So the
+//! state before each step is kept until the step is durable.
 //!
-//! Before: the caller of [`Network::apply_before`] notes what that answers. After: [`Network::as_of`].
+//! Before: the caller of [`Network::apply_before`] notes what that returns. After: [`Network::as_of`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -13,18 +13,18 @@ use std::sync::Arc;
 use super::Network;
 use crate::core::state::{Key, State};
 
-/// What stood before steps that may not be durable, oldest first. Steps are numbered by the unit that makes them durable; numbers
-/// rise.
+/// The states before steps that may not be durable, oldest first. A step has the number of the unit that makes it durable;
+/// numbers rise.
 #[derive(Debug, Clone, Default)]
 pub struct WayBack(VecDeque<(u64, Key, Option<State>)>);
 
 impl WayBack {
-    /// A step of this unit was carried out at a key, where this stood before.
+    /// Notes the state of a key before a step of this unit.
     pub fn note(&mut self, unit: u64, key: Key, before: Option<State>) {
         self.0.push_back((unit, key, before));
     }
 
-    /// Everything up to this unit is durable: no way leads back behind it.
+    /// Forgets everything up to this unit, because it is durable.
     ///
     /// Cost: O(1) for each step that is forgotten.
     pub fn forget(&mut self, durable: u64) {
@@ -33,26 +33,26 @@ impl WayBack {
         }
     }
 
-    /// Nothing is under way.
+    /// Forgets everything, because nothing is under way.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Does no step lead back?
+    /// Is there no step to take back?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Network {
-    /// Everything that is stored of it, as it was when the units up to `durable` were and none behind: its configuration, its
-    /// subnets by id, and its entries by address. Empty: it was not there, or is no more.
+    /// Everything that was stored of the network when exactly the units up to `durable` were: its configuration, its subnets
+    /// by id, and its entries by address. Empty if the network did not exist then.
     ///
-    /// `back` must have every step behind that unit.
+    /// `back` must have every step after that unit.
     ///
-    /// Cost: O(n) of what it holds, and O(log) of each step that leads back.
+    /// Cost: O(n) of what it holds, and O(log) for each step that is taken back.
     pub fn as_of(&self, back: &WayBack, durable: u64) -> Vec<(Key, State)> {
-        // Of several steps at one key the first one found what counts.
+        // Of several steps at one key, the first one has the state that counts.
         let mut before: BTreeMap<Key, Option<&State>> = BTreeMap::new();
         for (_, key, state) in back.0.iter().filter(|(unit, ..)| *unit > durable) {
             before.entry(*key).or_insert(state.as_ref());

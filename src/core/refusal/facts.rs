@@ -1,4 +1,4 @@
-//! What refusals tell beside what was asked: who holds it, why there is no room, what does not exist.
+//! Facts in refusals: who holds something, why there is no room, what does not exist.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,25 +26,25 @@ impl HeldBy {
     }
 }
 
-/// A network that is deleted, and keeps its space for what it holds still. Its name may be that of another one by now.
+/// A deleted network that keeps its space as long as it holds anything. Another network may have its name by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     /// Its id.
     pub id: NetworkId,
-    /// What it holds is being released, and with the last of it the network ends.
+    /// Everything that it holds is being released, and the network ends with the last of it.
     pub purged: bool,
 }
 
-/// Why there is no room: enough to see it pool by pool.
+/// Why there is no room, pool by pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoCapacity {
     /// The network.
     pub network: Name,
-    /// Addresses of the pools that were asked for.
+    /// Addresses in the pools that were asked for.
     pub size: u128,
     /// Held.
     pub held: u128,
-    /// Held by what an uncommitted deployment lets go.
+    /// Held, but let go by an uncommitted deployment.
     pub obsolete: u128,
     /// Reserved, unusable or draining.
     pub reserved: u128,
@@ -52,22 +52,26 @@ pub struct NoCapacity {
     pub cooling: u128,
     /// Declined.
     pub declined: u128,
-    /// When the next cooling or declined address, or lease, ends.
+    /// When the next cooldown, probation or lease ends.
     pub next_free_at: Option<(WallTime, ShardTime)>,
     /// Pool by pool.
     pub pools: Vec<PoolUsage>,
-    /// In a word, what narrows the choice: `zone z1`, `family 6`, …. Where there is no pool at all, why.
+    /// What narrows the choice, in a word: `zone z1`, `family 6`, …. If there is no pool at all, the reason for that.
     pub narrowed_by: Option<String>,
     /// A block was asked for.
     pub is_of_blocks: bool,
+    /// No dynamic pool is of the kind asked for, or could hold a block of that size, so no freed address helps. Used only
+    /// where refusals are counted, which is where they are decided, so it never crosses between nodes.
+    #[serde(skip)]
+    pub no_pool_fits: bool,
     /// How long the request waited, if it did.
     pub waited_ms: Option<u64>,
-    /// Its wait was ended: all that its owner has was let go of.
+    /// Its wait was ended, because everything that its owner holds was released.
     pub is_ended: bool,
 }
 
 impl NoCapacity {
-    /// Of a network, without anything that would have to be counted.
+    /// For a network, with nothing counted.
     pub fn plain(network: Name) -> Self {
         Self {
             network,
@@ -81,29 +85,32 @@ impl NoCapacity {
             pools: Vec::new(),
             narrowed_by: None,
             is_of_blocks: false,
+            no_pool_fits: false,
             waited_ms: None,
             is_ended: false,
         }
     }
 
-    /// What there is none of.
+    /// What was looked for.
     pub(super) fn sought(&self) -> &'static str {
         if self.is_of_blocks { "block of that size" } else { "address" }
     }
 
-    /// What narrows the choice, and how long it was waited for.
+    /// What narrows the choice, and how long the request waited.
     pub(super) fn where_sought(&self) -> String {
         let narrowed = self.narrowed_by.as_ref().filter(|_| !self.pools.is_empty());
         let narrowed = narrowed.map_or_else(String::new, |by| format!(" ({by})"));
         format!("{narrowed}{}", waited(self.waited_ms))
     }
 
-    /// What takes the space, and what to do; or why there is none.
+    /// What takes the space and what to do, or why there is no space.
     pub(super) fn why(&self) -> String {
         match &self.narrowed_by {
-            _ if self.is_ended => ": then all that its owner has was let go of (owner.release, scope.release or \
-                 deployment.delete), which ends what it waits for, too; ask again if it is to have one after all"
-                .to_owned(),
+            _ if self.is_ended => {
+                ": meanwhile everything that its owner holds was released (owner.release, scope.release or \
+             deployment.delete), which also ends its waiting requests; ask again if it still needs one"
+                    .to_owned()
+            }
             Some(why) if self.pools.is_empty() => format!(": {why}"),
             _ => format!(
                 ": {} of {} held, {} reserved, {} cooling, {} declined{}; add a pool, or release something",
@@ -117,11 +124,11 @@ impl NoCapacity {
         }
     }
 
-    /// That something is free nevertheless, where a block is not.
+    /// The note that single addresses are free although no block is.
     fn in_pieces(&self) -> String {
         let taken = [self.held, self.reserved, self.cooling, self.declined].into_iter().fold(0, u128::saturating_add);
         match self.size.saturating_sub(taken) {
-            free if free > 0 && self.is_of_blocks => format!(", and the {free} free ones lie in pieces"),
+            free if free > 0 && self.is_of_blocks => format!(", and the {free} free ones are scattered"),
             _ => String::new(),
         }
     }
@@ -142,11 +149,11 @@ pub enum Missing {
     Reservation,
     /// No such deployment.
     Deployment,
-    /// Nobody was marked alive under this name.
+    /// Nobody was marked as alive under this name.
     Sweep,
-    /// No node of that name was seen.
+    /// No node of that name is known.
     Node,
-    /// Nobody claims it twice.
+    /// No conflict is open there.
     Conflict,
 }
 
@@ -166,31 +173,31 @@ impl Missing {
         }
     }
 
-    /// What shows the things of this sort that there are.
+    /// Which method shows the existing things of this sort.
     pub(super) fn where_to_look(self) -> &'static str {
         match self {
-            Missing::Network => "network.list shows those that there are",
-            Missing::Subnet | Missing::Pool | Missing::ReservedRange => "network.get shows those that there are",
+            Missing::Network => "network.list shows the existing ones",
+            Missing::Subnet | Missing::Pool | Missing::ReservedRange => "network.get shows the existing ones",
             Missing::Reservation => "ip.list shows what is held",
-            Missing::Deployment => "deployment.list shows those that there are",
+            Missing::Deployment => "deployment.list shows the existing ones",
             Missing::Sweep => "claimant.mark makes one",
-            Missing::Node => "cluster.nodes shows those that there are",
-            Missing::Conflict => "cluster.conflicts shows those that there are",
+            Missing::Node => "cluster.nodes shows the existing ones",
+            Missing::Conflict => "cluster.conflicts shows the existing ones",
         }
     }
 }
 
 fn waited(ms: Option<u64>) -> String {
     ms.map_or_else(String::new, |ms| {
-        format!(", and in {}.{} s of waiting none came free", ms / 1_000, ms % 1_000 / 100)
+        format!(", and in {}.{} s of waiting none became free", ms / 1_000, ms % 1_000 / 100)
     })
 }
 
-/// Why the latest plan of a deployment cannot end as it is asked to.
+/// Why the latest plan of a deployment cannot be ended as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlanHindrance {
-    /// It ended already, otherwise.
+    /// It has already ended, in another way.
     Ended(Stage),
-    /// Something that it promised cannot come, or must.
+    /// A promise stands in the way: it cannot be kept, or has to be.
     Promise,
 }

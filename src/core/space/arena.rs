@@ -41,7 +41,7 @@ impl Arena {
         id
     }
 
-    /// Gives up one node, not what is below it.
+    /// Gives up one node, without the nodes below it.
     pub fn remove(&mut self, id: u32) {
         let node = *self.node(id);
         if node.is_leaf() {
@@ -52,8 +52,7 @@ impl Arena {
         self.unused.push(id);
     }
 
-    /// Gives up everything in a slot. Cost: one step per node below, each of which some earlier
-    /// change has made.
+    /// Gives up everything in a slot. Cost: one step per node below, each of which an earlier change had made.
     pub fn release(&mut self, content: Content) {
         if let Content::Node(id) = content {
             let node = *self.node(id);
@@ -147,13 +146,13 @@ impl Arena {
         }
     }
 
-    /// Log2 of the largest aligned free block inside a node. Never None for a node of the tree.
+    /// Log2 of the largest aligned free block inside a node. Never none for a node of the tree.
     pub fn order_of(&self, node: &Node) -> Option<u8> {
         let group = largest_group(node.free()).map(|order| node.shift + order);
         group.max(self.orders(node).iter().copied().max())
     }
 
-    /// A part as it is seen in a slot of another size: its content and surroundings stay.
+    /// The same part in a slot of another size: its content and what is around it stay.
     pub fn in_slot(&self, part: Part, old_bits: u8, new_bits: u8) -> Part {
         let Content::Node(id) = part.content else {
             return Part::simple(part.content, new_bits);
@@ -203,8 +202,7 @@ impl Arena {
         Content::Node(copy)
     }
 
-    /// Whether three eighths and more of some array lie idle, because nodes were given up, or
-    /// because runs grew out of their places.
+    /// Whether at least three eighths of some array lie idle, because nodes were given up or runs outgrew their places.
     pub fn is_sparse(&self) -> bool {
         let idle = |live: usize, capacity: usize| capacity > 256 && live * 8 < capacity * 5;
         idle(self.live_nodes(), self.nodes.capacity())
@@ -227,7 +225,7 @@ impl Arena {
             + self.links.memory_bytes()
     }
 
-    /// Whether each array consists of what is in use and what waits for use.
+    /// Whether every cell of each array is either in use or waiting for use.
     pub fn check_storage(&self) -> Result<(), String> {
         self.words.check().and_then(|()| self.links.check())
     }

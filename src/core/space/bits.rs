@@ -1,8 +1,8 @@
 //! Arithmetic on words and aligned blocks. Knows nothing of the tree.
 
-/// A mask of 64 children, or a word of 64 numbers, always splits six bits of a number.
+/// A mask of 64 children, or a word of 64 numbers, always covers six bits of a number.
 pub(super) const STEP: u8 = 6;
-/// Bits of an address; the block of this size is the whole space.
+/// Bits of an address. The block of this size is the whole space.
 pub(super) const ADDRESS_BITS: u8 = 128;
 
 /// Positions in a word that are multiples of 2^index.
@@ -18,8 +18,8 @@ const ALIGNED: [u64; 7] = [
 const LOW_BYTES: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// 2^bits, modulo 2^128: the whole space has size 0. Sums of sizes therefore use wrapping
-/// arithmetic, which is exact as long as the final result fits.
+/// 2^bits, modulo 2^128: the whole space has size 0. Sums of sizes therefore use wrapping arithmetic, which is exact if the
+/// final result fits.
 pub(super) fn size(bits: u8) -> u128 {
     1u128.checked_shl(bits.into()).unwrap_or(0)
 }
@@ -34,13 +34,13 @@ pub(super) fn ones(from: u32, to: u32) -> u64 {
     (!0 << from) & (!0 >> (63 - to))
 }
 
-/// Where aligned groups of 2^order ones start.
+/// The positions where aligned groups of 2^order ones start.
 pub(super) fn group_starts(word: u64, order: u8) -> u64 {
     let groups = (0..order).fold(word, |groups, step| groups & (groups >> (1u32 << step)));
     groups & ALIGNED[usize::from(order)]
 }
 
-/// Largest `order` such that the word has an aligned group of 2^order ones; None for 0.
+/// Largest `order` such that the word has an aligned group of 2^order ones; none for 0.
 pub(super) fn largest_group(word: u64) -> Option<u8> {
     if word == 0 {
         return None;
@@ -55,7 +55,7 @@ pub(super) fn largest_group(word: u64) -> Option<u8> {
     Some(STEP)
 }
 
-/// Position of the one that has `rank` ones below it. The word has more than `rank` ones.
+/// Position of the one that has `rank` ones below it. The word must have more than `rank` ones.
 pub(super) fn select(word: u64, rank: u32) -> u32 {
     debug_assert!(rank < word.count_ones());
     // Ones per pair, nibble and byte, then running sums: byte i holds the ones of bytes 0..=i.
@@ -74,7 +74,7 @@ pub(super) fn select(word: u64, rank: u32) -> u32 {
     byte + rest.trailing_zeros()
 }
 
-/// Index of the first byte that is at least `least`, eight at a time. All are below 128.
+/// Index of the first byte that is at least `least`; compares eight bytes at a time. All bytes are below 128.
 pub(super) fn first_at_least(bytes: &[u8], least: u8) -> Option<usize> {
     // Adding 128 - least sets the high bit of exactly the bytes that qualify, and cannot carry into
     // the next byte.
@@ -107,7 +107,7 @@ impl NumberRange {
         (first <= last).then_some(NumberRange { first, last })
     }
 
-    /// The smallest block that a node can have and that holds the whole range.
+    /// The smallest block that a node can have and that contains the whole range.
     pub fn node_block(self) -> Block {
         let differing = ADDRESS_BITS - (self.first ^ self.last).leading_zeros() as u8;
         let bits = differing.next_multiple_of(STEP).max(2 * STEP);

@@ -1,5 +1,4 @@
-//! Invariants of the tree, checked by recomputing everything from the words up. For tests and debug
-//! builds.
+//! Invariants of the tree, checked by recomputing everything from the words upwards. For tests and debug builds.
 
 use super::arena::Arena;
 use super::bits::{Block, largest_group, size};
@@ -13,7 +12,7 @@ struct Seen {
 }
 
 impl Arena {
-    /// Checks all below `part`, which stands in `slot`, and that the arena holds nothing else.
+    /// Checks everything below `part`, which is in `slot`, and that the arena holds nothing else.
     pub fn check_all(&self, slot: Block, part: Part) -> Result<(), String> {
         let mut seen = Seen::default();
         self.check_part(slot, part, &mut seen)?;

@@ -1,5 +1,5 @@
-//! Counting: how many free numbers lie before one, and which number has so many before it. Follows
-//! one path down and adds up the siblings on one side of it.
+//! Counting: how many free numbers lie before a number, and which free number has a given count before it. Follows one path
+//! down and adds up the siblings on one side of it.
 
 use super::arena::Arena;
 use super::bits::{Block, select, size};
@@ -9,8 +9,7 @@ use super::node::{Content, Node, Part, low_ones};
 const SMALL_BITS: u8 = 58;
 
 impl Arena {
-    /// The free number of the slot that has `index` free ones before it. There are more than
-    /// `index`.
+    /// The free number of the slot that has `index` free ones before it. The slot must have more than `index`.
     pub fn nth_free(&self, mut slot: Block, mut part: Part, mut index: u128) -> u128 {
         loop {
             let (block, outside) = match part.content {
@@ -87,8 +86,7 @@ impl Arena {
         }
     }
 
-    /// The child of a branch that holds its free number `index`, which becomes an index into the
-    /// child.
+    /// The child of a branch that holds its free number `index`; `index` becomes relative to the child.
     fn child_with(&self, branch: &Node, index: &mut u128) -> u32 {
         let links = self.links(branch);
         if branch.free() == 0 && branch.shift < SMALL_BITS {
@@ -111,8 +109,7 @@ impl Arena {
         }
     }
 
-    /// The word of a leaf that holds its free number `index`, and how many of the word come before
-    /// it.
+    /// The word of a leaf that holds its free number `index`, and the index within the word.
     fn word_with(&self, leaf: &Node, mut index: u32) -> (u32, u32) {
         let words = self.words(leaf);
         if leaf.free() == 0 {
@@ -137,7 +134,7 @@ impl Arena {
 
 /// Which cell holds the free number `index` of a run of cells, and its index there.
 ///
-/// Adds up eight cells at a time, without a branch for each, until it comes near.
+/// Adds up eight cells at a time, without a branch for each, until the index falls into the next eight.
 #[inline]
 fn position<T>(cells: &[T], mut index: u64, free: impl Fn(&T) -> u64) -> (usize, u64) {
     let mut rank = 0;
@@ -163,7 +160,7 @@ fn position<T>(cells: &[T], mut index: u64, free: impl Fn(&T) -> u64) -> (usize,
     (rank, index)
 }
 
-/// Free numbers in the node or lone block that stands for `part` in `slot`.
+/// Free numbers inside the node or lone block of `part`, without those around it in `slot`.
 fn inside(part: Part, slot: Block, block: Block, outside: bool) -> u128 {
     let around = if outside { 0 } else { size(slot.bits).wrapping_sub(size(block.bits)) };
     part.free.wrapping_sub(around)

@@ -1,17 +1,16 @@
-//! The short way for one number: by far the most frequent change, and seldom one of the shape of
-//! the tree.
+//! The short way to change one number, by far the most frequent change and one that seldom alters the shape of the tree.
 
 use super::arena::Arena;
 use super::bits::{ADDRESS_BITS, NumberRange, STEP, group_starts};
 use super::node::{Content, Part};
 
-/// No path is longer: 128 bits, six a level.
+/// The longest path: 128 bits, six per level.
 const DEPTH_MAX: usize = 22;
-/// With as many mixed children a branch has two or more after any change to one child, and cannot
-/// be written more briefly.
+/// A branch with at least this many mixed children keeps two or more after any change of one child, so it cannot be written
+/// more briefly.
 const MIXED_ENOUGH: usize = 3;
 
-/// A branch on the way down, and which child the way goes on to.
+/// A branch on the way down, and the child to which the way goes on.
 #[derive(Clone, Copy, Default)]
 struct Descent {
     branch: u32,
@@ -19,7 +18,7 @@ struct Descent {
     rank: u8,
 }
 
-/// What a node has to tell the one above.
+/// What a changed node reports to the one above it.
 struct Flipped {
     id: u32,
     /// Numbers that became free, modulo 2^128.
@@ -29,11 +28,10 @@ struct Flipped {
 }
 
 impl Arena {
-    /// Makes one number of the whole space taken or free, if only the lowest branch on the way to
-    /// it, or what is below that, changes shape. None: nothing has changed, `paint` has to do it.
+    /// Makes one number of the whole space taken or free, if that changes the shape of at most the lowest branch on the way
+    /// to it and what is below that branch. None: nothing has changed, and `paint` has to do it.
     ///
-    /// Goes down without looking at totals, then up again, correcting what the branches know about
-    /// their children.
+    /// Goes down without looking at totals, then up again to correct what the branches know about their children.
     pub fn flip(&mut self, root: Part, number: u128, taken: bool) -> Option<Part> {
         let Content::Node(mut id) = root.content else {
             return None;
@@ -137,7 +135,7 @@ impl Arena {
         Part { free: root.free.wrapping_add(gained), order, ..root }
     }
 
-    /// The order known for the node at the end of a path.
+    /// The order that is known for the node at the end of a path.
     fn order_at(&self, root: Part, path: &[Descent]) -> Option<u8> {
         match path.last() {
             None => root.order,
@@ -145,21 +143,21 @@ impl Arena {
         }
     }
 
-    /// The order of a node with what is around it in a slot of `slot_bits`.
+    /// The order of a node together with what is around it in a slot of `slot_bits`.
     fn order_in(&self, id: u32, slot_bits: u8) -> Option<u8> {
         let node = self.node(id);
         if node.is_in_free(slot_bits) { Some(slot_bits - 1) } else { self.order_of(node) }
     }
 }
 
-/// Whether replacing a word can change the order of its leaf, so far `order`.
+/// Whether replacing a word can change the order of its leaf, which was `order` so far.
 pub(super) fn word_matters(old: u64, new: u64, order: Option<u8>) -> bool {
     if old == !0 || new == !0 {
         return true;
     }
     match order {
         None => true,
-        // Wholly free words decide, and neither is one.
+        // Only wholly free words decide then, and neither of the two is one.
         Some(order) if order >= STEP => false,
         Some(order) => {
             let lost = group_starts(old, order) != 0 && group_starts(new, order) == 0;
@@ -168,7 +166,7 @@ pub(super) fn word_matters(old: u64, new: u64, order: Option<u8>) -> bool {
     }
 }
 
-/// Whether a change of one child can change the order of its node, so far `order`.
+/// Whether a change of one child can change the order of its node, which was `order` so far.
 pub(super) fn part_matters(old: Part, new: Part, order: Option<u8>) -> bool {
     // Wholly free children may form a larger block together.
     let together = [old.content, new.content].contains(&Content::Free);

@@ -1,8 +1,8 @@
-//! The lowest free run of a space, taken from its lower end without touching the tree.
+//! The lowest free run of a space, from which numbers are taken without touching the tree.
 //!
-//! A pool that is filled from below takes one number after the other. In the tree each is a way down and up again; here it
-//! is a step along a run that the tree knows to be free, and the tree is told once for many. What is below the run is
-//! taken, so all that is free lies at `next` or above, and a question begins there.
+//! A pool that is filled from below takes one number after the other. In the tree, each one costs a way down and up again.
+//! Here it is one step along a run that the tree knows to be free, and the tree is updated once for many steps. Everything
+//! below the run is taken, so everything free lies at `next` or above, and searches begin there.
 //!
 //! ```text
 //!   taken          taken, the tree        free                 as the tree says
@@ -10,22 +10,22 @@
 //! ---------------[first ......... next [ next ......... last ]-----------------
 //! ```
 //!
-//! Who takes numbers in order is noticed, and the run looked for then; short runs are not worth it.
+//! The run is looked for once numbers are seen to be taken in order; short runs are not worth it.
 //!
-//! Owns the run; the tree is `Space`'s, which paints there what it is answered here.
+//! This module owns the run. The tree belongs to `Space`, which paints into it what the functions here return.
 
 use super::bits::NumberRange;
 
-/// So many numbers in order, and it looks for the run.
+/// After this many numbers in order, the run is looked for.
 const STREAK: i16 = 4;
-/// Runs that are shorter are left to the tree.
+/// Shorter runs are left to the tree.
 const RUN_MIN: u128 = 16;
-/// So many later it may look again where there was no run.
+/// If there was no run, this many more numbers are taken before it is looked for again.
 const BACKOFF: i16 = 64;
-/// So many may the tree not know of.
+/// The most taken numbers that the tree may not know of yet.
 const UNTOLD_MAX: u128 = 4_096;
 
-/// A run of numbers that are free in the tree, the lowest one; those before `next` are taken.
+/// The lowest run of numbers that are free in the tree; those before `next` are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pub first: u128,
@@ -35,28 +35,29 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// What the tree takes for free and is not.
+    /// The numbers that the tree believes to be free although they are taken.
     fn untold(self) -> Option<NumberRange> {
         (self.first < self.next).then(|| NumberRange { first: self.first, last: self.next - 1 })
     }
 }
 
-/// What becomes of a number that is to be taken.
+/// What happens to a number that is to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taking {
     /// It is taken.
     Taken,
-    /// It is, and this is for the tree to be told by now.
+    /// It is taken, and now the tree must be told of this range.
     Tell(NumberRange),
-    /// It is not the next one of a run: it is the tree's.
+    /// It is not the next number of a run, so the tree has to take it.
     NotNext,
 }
 
-/// The run, if there is one, and whether one is worth looking for.
+/// The run, if there is one, and whether it is time to look for one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Front {
     run: Option<Run>,
-    /// Numbers that were taken in order, the last of which is `previous`; below 0, so many more before it looks again.
+    /// How many numbers were taken in order, the last of them being `previous`. If negative, how many more before it looks
+    /// again.
     streak: i16,
     previous: u128,
 }
@@ -66,17 +67,17 @@ impl Front {
         self.run
     }
 
-    /// Where the first free number is at the earliest; where there is a run, where it is.
+    /// No number below this is free. If there is a run, this one is.
     pub fn floor(&self) -> u128 {
         self.run.map_or(0, |run| run.next)
     }
 
-    /// How many numbers are taken that the tree takes for free.
+    /// How many numbers are taken that the tree believes to be free.
     pub fn untold(&self) -> u128 {
         self.run.map_or(0, |run| run.next - run.first)
     }
 
-    /// Takes a number, if it is the next one and not the last.
+    /// Takes a number if it is the next one of the run and not its last.
     pub fn take(&mut self, number: u128) -> Taking {
         let Some(run) = self.run.as_mut().filter(|run| run.next == number && number < run.last) else {
             return Taking::NotNext;
@@ -91,8 +92,8 @@ impl Front {
         }
     }
 
-    /// Gives way to a change that it has no part in: to what is vacated below it, or taken in its run. Answers what the tree is
-    /// to be told before that is painted.
+    /// Shortens or drops the run before a change that conflicts with it: a range vacated below it, or taken inside it.
+    /// Returns what has to be painted as taken before that change is.
     pub fn give_way(&mut self, range: NumberRange, taken: bool) -> Option<NumberRange> {
         let run = self.run.as_mut()?;
         let meets = if taken { range.first <= run.last && range.last >= run.next } else { range.first < run.next };
@@ -106,7 +107,7 @@ impl Front {
         self.run.take().and_then(Run::untold)
     }
 
-    /// Notes a number that the tree took. Is it time to look for a run behind it?
+    /// Notes a number that the tree took. Is it time to look for a run after it?
     pub fn note_taken(&mut self, number: u128) -> bool {
         if self.run.is_some() {
             return false;
@@ -117,7 +118,7 @@ impl Front {
         self.streak >= STREAK
     }
 
-    /// The lowest free run is this one, if there is any. It is worth it if it is long, and goes on where numbers are taken.
+    /// Starts with this lowest free run, if there is one, provided that it is long and begins where numbers are being taken.
     pub fn begin(&mut self, run: Option<(u128, u128)>) {
         let goes_on = |first| self.previous.checked_add(1) == Some(first);
         self.run = run.filter(|(first, last)| last - first >= RUN_MIN && goes_on(*first)).map(|(first, last)| Run {

@@ -1,9 +1,9 @@
-//! What a part of the tree means: slots, what they hold, and nodes.
+//! What a part of the tree means: slots, their contents, and nodes.
 
 use super::bits::{ADDRESS_BITS, Block, STEP, size};
 use super::pack::CellRun;
 
-/// Children of the topmost node that exist: four, because 128 is not a multiple of six.
+/// Children of the topmost node that exist: only four, because 128 is not a multiple of six.
 const TOP_CHILDREN: u64 = 0b1111;
 const TOP_SHIFT: u8 = ADDRESS_BITS - 2;
 
@@ -12,7 +12,7 @@ const TOP_SHIFT: u8 = ADDRESS_BITS - 2;
 pub(super) enum Content {
     Free,
     Taken,
-    /// One block is `taken`, or free; the rest of the slot is the opposite.
+    /// One aligned block is `taken`, or free; the rest of the slot is the opposite.
     Lone {
         block: Block,
         taken: bool,
@@ -25,9 +25,9 @@ pub(super) enum Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub content: Content,
-    /// Free numbers in the slot, around the node included.
+    /// Free numbers in the slot, including those around a node.
     pub free: u128,
-    /// Log2 of the largest aligned free block. None: nothing is free.
+    /// Log2 of the largest aligned free block; none if nothing is free.
     pub order: Option<u8>,
 }
 
@@ -42,7 +42,7 @@ impl Part {
             Content::Free => (size(slot_bits), Some(slot_bits)),
             Content::Taken => (0, None),
             Content::Lone { block, taken: false } => (size(block.bits), Some(block.bits)),
-            // At most a quarter is taken, so one half at least is untouched.
+            // At most a quarter is taken, so at least one half is untouched.
             Content::Lone { block, taken: true } => {
                 (size(slot_bits).wrapping_sub(size(block.bits)), Some(slot_bits - 1))
             }
@@ -56,9 +56,9 @@ impl Part {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, packed(4))]
 pub(super) struct Link {
-    /// Free numbers below a node; first number of a lone block.
+    /// For a node, the free numbers below it; for a lone block, its first number.
     value: u128,
-    /// Index of a node, or `LONE`, `LONE_TAKEN` and the bits of a lone block.
+    /// Index of a node; or, for a lone block, `LONE`, `LONE_TAKEN` if it is taken, and its bits.
     target: u32,
 }
 
@@ -125,8 +125,8 @@ impl Link {
     }
 }
 
-/// 64 children of 2^shift numbers each. With shift 6 they are words: a leaf. Otherwise slots: a
-/// branch.
+/// 64 children of 2^shift numbers each. With shift 6 the children are words, and the node is a leaf; otherwise they are
+/// slots, and it is a branch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     pub base: u128,
@@ -136,7 +136,7 @@ pub(super) struct Node {
     pub mixed: u64,
     pub run: CellRun,
     pub shift: u8,
-    /// Whether the rest of the slot is taken, if the slot is larger than the node.
+    /// Whether the rest of the slot is taken, for a slot larger than the node.
     pub outside: bool,
 }
 
@@ -165,7 +165,7 @@ impl Node {
         self.existing() & !self.taken & !self.mixed
     }
 
-    /// Which child a number of this node is in.
+    /// The child that a number of this node is in.
     pub fn index(&self, number: u128) -> u32 {
         (number >> self.shift) as u32 & 63
     }
@@ -179,10 +179,10 @@ impl Node {
         self.block().bits < slot_bits && !self.outside
     }
 
-    /// Position of a child's cell in the run: the mixed children before it.
+    /// Position of a child's cell in the run: the number of mixed children before it.
     pub fn rank(&self, index: u32) -> usize {
-        // Counting ones is a dozen instructions on the oldest CPUs that we serve; the upper nodes
-        // of a pool in use are wholly mixed.
+        // Counting ones takes a dozen instructions on the oldest CPUs that we support, and the upper nodes of a pool in use
+        // are wholly mixed.
         if self.mixed == !0 {
             return index as usize;
         }

@@ -1,14 +1,13 @@
 //! Storage for the children of nodes: runs of up to 64 cells, packed without gaps, in one array.
 //!
-//! A node keeps only its mixed children, in ascending order, so a run grows and shrinks with every
-//! insert and remove. Runs come in a few capacities; a run that is given up waits in the list of
-//! its capacity. Next to each cell lies the order of the child (log2 of its largest aligned free
-//! block), in an array of its own so that it is searched eight children at a time.
+//! A node keeps only its mixed children, in ascending order, so its run grows and shrinks with every insert and remove. Runs
+//! come in a few capacities; a run that is given up goes to the list of its capacity. The order of each child (log2 of its
+//! largest aligned free block) lies in a second array, so that a search can compare eight children at a time.
 
-/// Capacities of runs, in cells. Small steps keep the slack small where nodes hold few children.
+/// Capacities of runs, in cells. Small steps waste little memory where nodes have few children.
 const CAPACITIES: [u8; 13] = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
 
-/// Where the cells of one node are. The node knows how many it uses.
+/// Where the cells of one node are. The node knows how many of them it uses.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CellRun {
     start: u32,
@@ -74,7 +73,7 @@ impl<T: Copy + Default> Pack<T> {
         let start = run.start as usize;
         self.cells.copy_within(start + rank + 1..start + count, start + rank);
         self.orders.copy_within(start + rank + 1..start + count, start + rank);
-        // Two classes down, not one: a child that comes and goes must not move the run each time.
+        // Two classes down, not one, so that a child that comes and goes does not move the run each time.
         let smaller = run.class.saturating_sub(2);
         if count - 1 <= CAPACITIES[usize::from(smaller)].into() {
             self.relocate(run, count - 1, smaller);
@@ -158,8 +157,7 @@ impl<T: Copy + Default> Pack<T> {
     }
 }
 
-/// Makes room for `more`, by a quarter at a time: doubling would leave half of the memory idle on
-/// average.
+/// Makes room for `more`, growing by a quarter at a time: doubling could leave half of the memory idle.
 pub(super) fn grow<T>(items: &mut Vec<T>, more: usize) {
     if items.capacity() - items.len() < more {
         items.reserve_exact(more.max(items.capacity() / 4));

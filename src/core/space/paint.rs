@@ -1,8 +1,7 @@
-//! Changes: making a range taken or free, and keeping the tree minimal while doing so.
+//! Changes: making a range taken or free while keeping the tree minimal.
 //!
-//! A change descends only into the two slots that hold the ends of its range. What lies between is
-//! set by masks, and nodes below are given up. On the way back every node that could be written
-//! more briefly is.
+//! A change goes down only into the two slots that hold the ends of its range. What lies between them is set by masks, and
+//! the nodes below are given up. On the way back, every node that can be written more briefly is.
 
 use super::arena::Arena;
 use super::bits::{Block, NumberRange, STEP, ones};
@@ -13,7 +12,7 @@ use super::node::{Content, Node, Part};
 struct Change {
     /// Numbers that became free, modulo 2^128: taking 3 is a gain of -3.
     gained: u128,
-    /// Whether the largest free block of the node may be another one now.
+    /// Whether the largest free block of the node may have changed.
     reorder: bool,
 }
 
@@ -31,7 +30,7 @@ impl Arena {
         };
         if block.bits < slot.bits {
             if taken == outside {
-                // Around the block nothing changes.
+                // Nothing changes around the block.
                 let Some(inside) = range.clip(block.range()) else {
                     return part;
                 };
@@ -55,7 +54,7 @@ impl Arena {
         self.paint_node(id, slot, part, range, taken)
     }
 
-    /// A node that means the same as `part` and whose block holds all of `range`.
+    /// A node that means the same as `part` and whose block contains all of `range`.
     fn enclose(&mut self, slot: Block, part: Part, range: NumberRange) -> u32 {
         let hull =
             |block: Block| NumberRange { first: range.first.min(block.start), last: range.last.max(block.last()) };
@@ -64,7 +63,7 @@ impl Arena {
                 self.add(Node::uniform(range.node_block(), part.content == Content::Taken))
             }
             Content::Lone { block, taken } => {
-                // Larger than the lone block, so that this is a child of the node or below one.
+                // Take a block larger than the lone one, so that the lone block is a child of the node, or lies below one.
                 let parent = Block::around(block.start, block.bits + STEP);
                 let id = self.add(Node::uniform(hull(parent).node_block(), !taken));
                 let node = *self.node(id);
@@ -86,8 +85,7 @@ impl Arena {
                 }
                 let id = self.add(Node::uniform(hull(block).node_block(), outside));
                 let node = *self.node(id);
-                // In a slot of its own size a node may be written more briefly: nothing is around
-                // it there.
+                // In a slot of exactly its own size, nothing is around a node, so it may be possible to write it more briefly.
                 let below = self.in_slot(part, slot.bits, node.shift);
                 let below = self.shorten(inner, node.shift).unwrap_or(below);
                 self.set_part(id, node.index(block.start), below);
@@ -96,7 +94,7 @@ impl Arena {
         }
     }
 
-    /// Paints inside the node `id`, which holds all of `range` and stands for `part` in `slot`.
+    /// Paints inside the node `id`, which contains all of `range` and stands for `part` in `slot`.
     fn paint_node(&mut self, id: u32, slot: Block, part: Part, range: NumberRange, taken: bool) -> Part {
         let change = if self.node(id).is_leaf() {
             self.paint_leaf(id, part.order, range, taken)
@@ -195,12 +193,12 @@ impl Arena {
         changed.then_some(change)
     }
 
-    /// What to write in a slot of `slot_bits` bits instead of this node. None: the node is needed.
+    /// What can stand for this node in a slot of `slot_bits` bits; none if the node is needed.
     ///
-    /// `Node` is the only mixed child, which can take the place of its parent.
+    /// `Node` is the node's only mixed child, which can take its place.
     pub fn simpler(&self, node: &Node, slot_bits: u8) -> Option<Content> {
         let block = node.block();
-        // What is left when the node goes must be what is around it, if anything is.
+        // What remains when the node is gone must equal what is around it, if there is anything around it.
         let around = |taken: bool| block.bits >= slot_bits || node.outside == taken;
         let existing = node.existing();
         match node.mixed.count_ones() {

@@ -1,11 +1,11 @@
-//! Questions. None of them changes anything; each follows one path down the tree, or two.
+//! Queries. They change nothing; each follows one path down the tree, or two.
 
 use super::arena::Arena;
 use super::bits::{Block, first_at_least, group_starts, select};
 use super::node::{Content, Node};
 
 impl Arena {
-    /// The lowest number of the slot at or after `from` that is taken, or that is free.
+    /// The lowest number of the slot at or after `from` that is taken (`taken`), or that is free.
     pub fn first_of(&self, taken: bool, slot: Block, content: Content, from: u128) -> Option<u128> {
         let from = from.max(slot.start);
         let (block, outside) = match content {
@@ -28,7 +28,7 @@ impl Arena {
                 return inside;
             }
         }
-        // The slot is larger than the block, so a block that ends with it has no successor here.
+        // The slot is larger than the block, so a block that ends at the very last number has nothing behind it.
         let after = if from > block.last() { from } else { block.last().checked_add(1)? };
         (has_outside && after <= slot.last()).then_some(after)
     }
@@ -37,7 +37,7 @@ impl Arena {
         let first = node.index(from);
         let uniform = if taken { node.taken } else { node.free() };
         let mut children = (uniform | node.mixed) & (!0 << first);
-        // Only the child that `from` is in can disappoint; any other has such a number.
+        // Only the child that `from` is in may turn out to have no such number; any other child has one.
         while children != 0 {
             let index = children.trailing_zeros();
             let child = node.child(index);
@@ -93,7 +93,7 @@ impl Arena {
                 return inside;
             }
         }
-        // Past whichever is larger, the block or the candidate that holds it.
+        // After the larger of the two: the block, or the candidate that contains it.
         let after = candidate.last().max(block.last()).checked_add(1)?;
         (has_outside && order < slot.bits && after <= slot.last()).then_some(after)
     }
@@ -105,7 +105,7 @@ impl Arena {
             let groups = group_starts(node.free(), order - node.shift) & free;
             return (groups != 0).then(|| node.child(groups.trailing_zeros()).start);
         }
-        // As above: only the child that `from` is in can disappoint.
+        // As above, only the child that `from` is in may turn out to have none.
         let mut next = first;
         while next < 64 {
             let index = self.next_of_order(order, node, next)?;
@@ -127,8 +127,7 @@ impl Arena {
         None
     }
 
-    /// The first child at or after `index` with a free block of 2^order numbers; a child has at
-    /// least as many.
+    /// The first child at or after `index` with a free block of 2^order numbers, where a child has at least that many numbers.
     fn next_of_order(&self, order: u8, node: &Node, index: u32) -> Option<u32> {
         let free = node.free() & (!0 << index);
         let rank = node.rank(index);

@@ -26,7 +26,7 @@ fn steps(first: u128, last: u128) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// Pools of up to 700 numbers at places where arithmetic or levels end.
+/// Pools of up to 700 numbers at places where arithmetic or tree levels have their limits.
 fn small_pools() -> impl Strategy<Value = (u128, u128)> {
     let v4_end = u128::from(u32::MAX);
     let places = prop_oneof![
@@ -73,7 +73,8 @@ fn assert_same(space: &Space, naive: &Naive, probes: &[u128]) {
     }
 }
 
-/// What may happen to a space that is filled from below: mostly the next free number is taken, and now and then something else.
+/// What may happen to a space that is filled from below: mostly the next free number is taken, now and then something else
+/// happens.
 fn fills() -> impl Strategy<Value = Vec<Option<Step>>> {
     let other = (any::<bool>(), 0..300u128, prop_oneof![3 => 0..2u128, 1 => 0..90u128])
         .prop_map(|(taken, first, length)| Some(Step { taken, first, last: first + length }));
@@ -110,7 +111,7 @@ proptest! {
             let probes = [0, first, step.first.saturating_sub(1), step.first, step.last + 1, last, u128::MAX];
             assert_same(&space, &naive, &probes);
         }
-        // Else this compares nothing that the others do not.
+        // Without a front, this compares nothing that the other tests do not.
         prop_assume!(fronts > 0);
     }
 
@@ -142,7 +143,7 @@ proptest! {
         compare_with_intervals(pool, &steps);
     }
 
-    /// What the tree costs depends on the set, not on its history.
+    /// The size of the tree depends on the set, not on its history.
     #[test]
     fn equal_sets_take_equal_nodes(numbers in prop::collection::btree_set(0..20_000u128, 1..300)) {
         let mut upwards = Space::new(0, 1 << 70);
@@ -235,8 +236,7 @@ fn compare_with_intervals((first, last): (u128, u128), steps: &[(bool, [u64; 4])
     assert!(space.memory_bytes() < 24_000, "{space:?}");
 }
 
-/// A fixed sequence of numbers that look random (splitmix64): tests and facts about memory must not
-/// vary.
+/// A fixed sequence of numbers that look random (splitmix64), because tests and statements about memory must not vary.
 fn scattered(seed: u64) -> impl Iterator<Item = u64> {
     (1..).map(move |step: u64| {
         let mut x = seed.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -366,7 +366,7 @@ fn blocks_are_aligned_to_their_size_and_not_to_the_pool() {
     assert_eq!(space.lowest(255, 0), None);
 }
 
-/// Filled from below, millions of numbers are taken without the tree; it knows of them all the same.
+/// When a space is filled from below, millions of numbers are taken without the tree, which still learns of them all.
 #[test]
 fn what_is_taken_in_order_is_told_to_the_tree_and_costs_as_little_as_a_range() {
     let first = 10 << 24;
@@ -380,7 +380,7 @@ fn what_is_taken_in_order_is_told_to_the_tree_and_costs_as_little_as_a_range() {
     space.check().unwrap();
     assert!(space.memory_bytes() < 1_000, "{space:?}");
     assert_eq!(space.free(), 0x10_0000 - 100_000);
-    // What comes free below is the next to be taken, and then the run goes on.
+    // A number that becomes free below is the next to be taken; then the run goes on.
     space.vacate(first + 7, first + 7);
     space.check().unwrap();
     assert_eq!((space.lowest(0, 0), space.free_in(0, first + 99_999)), (Some(first + 7), 1));
@@ -389,7 +389,7 @@ fn what_is_taken_in_order_is_told_to_the_tree_and_costs_as_little_as_a_range() {
     space.check().unwrap();
 }
 
-/// In a slot of its own size nothing is around a node, so less needs to be written. Found by
+/// In a slot of exactly its own size, nothing is around a node, so less needs to be written. Found by
 /// `large_pool_answers_like_a_map_of_intervals`: the node was kept when a parent was put above it.
 #[test]
 fn node_that_gets_a_parent_is_shortened() {

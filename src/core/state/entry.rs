@@ -1,6 +1,6 @@
-//! What lies at an address: a reservation, or what is left of one that cools or was declined.
+//! What lies at an address: a reservation, or what is left of one while it cools or is declined.
 //!
-//! What becomes of it, `network` decides (`grant`, `lifecycle`, `release`, `sweep`, `deploy`).
+//! `network` decides what becomes of it (`grant`, `lifecycle`, `release`, `sweep`, `deploy`).
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ pub enum ReservationKind {
 pub struct Lease {
     /// When it ends.
     pub ends: ShardTime,
-    /// How long it was asked for last, in seconds. Never none, so that a reservation without a lease is the smaller.
+    /// The duration that was last asked for, in seconds. Nonzero, which makes a reservation without a lease smaller in memory.
     pub ttl_seconds: NonZeroU64,
 }
 
-/// Let go by a deployment that has not been committed.
+/// Marks a reservation that a deployment lets go, while the deployment is not committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obsolete {
     /// Since when.
@@ -40,55 +40,57 @@ pub struct Obsolete {
     pub plan: u64,
 }
 
-/// For whom an address is kept until who holds it lets it go.
+/// For whom an address is kept until its present holder lets it go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// By which plan.
+    /// The plan that promised it.
     pub plan: u64,
-    /// The instance that gets it, of the same scope.
+    /// The instance that gets it, in the same scope.
     pub owner: Owner,
     /// For which of its slots.
     pub slot: Slot,
 }
 
-/// What a deployment has in mind with a reservation.
+/// What a deployment intends with a reservation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Planned {
-    /// Its holder waits for an address that is promised to it, and lets this one go then: by which plan. Current until then.
+    /// The holder waits for an address that is promised to it, and gives this one up when that one comes: the plan that says
+    /// so. The reservation stays current until then.
     pub leaving: Option<u64>,
     /// Who gets the address when it is let go.
     pub promise: Option<Promise>,
-    /// Who let it go for an address that has not come, and gets it back where that plan is reverted.
+    /// Who gave this address up for another one that has not come yet. If that plan is reverted, it gets this one back.
     pub back: Option<Promise>,
-    /// A transient one that a plan did not list for the first time: by which plan.
+    /// The plan that was the first not to list this transient reservation.
     pub unlisted: Option<u64>,
-    /// Granted by this plan, which was committed for its holder alone: a revert for others does not take it back.
+    /// Granted by this plan, which was then committed for its holder alone: a revert of the plan for the others does not
+    /// take it back.
     pub settled: Option<u64>,
-    /// Obsolete until this plan made it current again, and what it was then: a revert makes it that again.
+    /// Made current again by this plan, and what made it obsolete before. A revert of the plan makes it obsolete again.
     pub revived: Option<(u64, Obsolete)>,
-    /// Held with a lease when this plan found that it stays: the commit makes it permanent. What comes later has its own lease.
+    /// Had a lease when this plan decided to keep it: the commit makes it permanent. A lease that is set later stays.
     pub kept: Option<u64>,
-    /// Chosen until this plan named it: a revert makes it that again.
+    /// Had a chosen address until this plan named it: a revert makes it a chosen one again.
     pub was_chosen: Option<u64>,
 }
 
-/// What few reservations carry.
+/// What only few reservations have.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Details {
-    /// Tells two owners of one name apart.
+    /// Tells two owners of the same name apart.
     pub owner_uid: Option<OwnerUid>,
     /// Labels.
     #[serde(deserialize_with = "compact::labels")]
     pub labels: Labels,
-    /// Text for people; empty where there is none.
+    /// Text for people; empty if there is none.
     pub note: CompactString,
-    /// Host name; empty where there is none.
+    /// Host name; empty if there is none.
     pub hostname: CompactString,
     /// Hardware address, unique in its realm.
     pub mac: Option<Mac>,
 }
 
-/// An address, or an aligned block named by its first address, in the hands of an owner.
+/// An address, or an aligned block named by its first address, that an owner holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     /// 32 or 128 for one address.
@@ -98,30 +100,30 @@ pub struct Reservation {
     pub holder: SlotKey,
     /// Tells this holding from any other of the same address.
     pub generation: Generation,
-    /// Chosen or named.
+    /// Whether the address was chosen or named.
     pub kind: ReservationKind,
     /// When this holding began.
     pub created_at: WallTime,
-    /// When it ends if not renewed; none is permanent.
+    /// When it ends unless renewed; none if it is permanent.
     pub lease: Option<Lease>,
-    /// Made for a machine that is soon gone.
+    /// Made for a machine that will soon be gone.
     pub transient: bool,
     /// Released when its claimant is unbound.
     pub release_with_claimant: bool,
-    /// Who uses it now.
+    /// Who uses it at present.
     pub claimant: Option<Claimant>,
-    /// Let go by an uncommitted deployment. Few are: boxed, so that all others are the smaller.
+    /// Let go by an uncommitted deployment. Rare, so it is boxed to keep all other reservations small.
     pub obsolete: Option<Box<Obsolete>>,
     /// The plan of its deployment that granted it.
     pub granted_by: Option<NonZeroU64>,
-    /// What its deployment has in mind with it.
+    /// What its deployment intends with it.
     pub planned: Option<Box<Planned>>,
-    /// What few reservations carry.
+    /// What only few reservations have.
     pub details: Option<Box<Details>>,
 }
 
 impl Reservation {
-    /// A dynamic one for good, about which nothing more was said.
+    /// A permanent dynamic reservation without any details.
     pub fn plain(holder: SlotKey, generation: Generation, prefix_length: u8, created_at: WallTime) -> Self {
         Self {
             prefix_length,
@@ -142,14 +144,14 @@ impl Reservation {
 }
 
 impl Declined {
-    /// The slot that was to have it, if one was.
+    /// The slot to which it was promised, if any.
     pub fn taker(&self) -> Option<SlotKey> {
         self.promise.as_deref().map(|promise| promise.taker(&self.by.scope))
     }
 }
 
 impl Promise {
-    /// The slot that gets it, in the scope of who lets it go.
+    /// The slot that gets it, in the scope of the present holder.
     pub fn taker(&self, scope: &Scope) -> SlotKey {
         SlotKey { scope: scope.clone(), owner: self.owner.clone(), slot: self.slot.clone() }
     }
@@ -161,12 +163,12 @@ impl Reservation {
         self.planned.as_ref()?.promise.as_ref()
     }
 
-    /// Who gave it for an address that has not come, and would get it back.
+    /// Who gave the address up for one that has not come yet, and would get it back.
     pub fn back(&self) -> Option<&Promise> {
         self.planned.as_ref()?.back.as_ref()
     }
 
-    /// The plan by which its holder lets it go when what is promised to it comes.
+    /// The plan by which its holder gives it up when the promised address comes.
     pub fn leaving(&self) -> Option<u64> {
         self.planned.as_ref()?.leaving
     }
@@ -178,13 +180,13 @@ pub struct Released {
     /// Length of what was held.
     #[serde(deserialize_with = "compact::prefix_length")]
     pub prefix_length: u8,
-    /// Who held it last; gets it back while it cools.
+    /// Who held it last. That slot gets it back while it cools.
     pub last: SlotKey,
-    /// Which of all owners of that name it was, if that was known.
+    /// Which of the owners of that name it was, if known.
     pub owner_uid: Option<OwnerUid>,
     /// Generation of that holding.
     pub generation: Generation,
-    /// When it was let go; cools for as long as the network's configuration says now.
+    /// When it was let go. It cools for as long as the network's present configuration says.
     pub released_at: ShardTime,
 }
 
@@ -200,21 +202,21 @@ pub struct Declined {
     pub generation: Generation,
     /// When it comes back into circulation.
     pub until: ShardTime,
-    /// What was seen there, in the decliner's words.
+    /// What was seen there, in the words of whoever declined it.
     pub seen: CompactString,
-    /// To whom it was promised, who does not get it now: its deployment says so until it is applied anew, or until the address is
-    /// not kept from anybody any more.
+    /// To whom it had been promised, and who will not get it now. The deployment reports that until it is applied anew, or
+    /// until the probation of the address is over.
     pub promise: Option<Box<Promise>>,
 }
 
 /// What lies at an address. An address without one is free, or unusable by configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
-    /// Held.
+    /// Somebody holds it.
     Held(Arc<Reservation>),
-    /// Let go, cooling.
+    /// Let go; it cools.
     Released(Arc<Released>),
-    /// Out of circulation for its probation.
+    /// Out of circulation until its probation ends.
     Declined(Arc<Declined>),
 }
 
@@ -227,7 +229,7 @@ impl Entry {
         }
     }
 
-    /// Generation of the holding that it is or was: what a change of this address expects to find.
+    /// Generation of the holding that it is or was: a change of this address must expect it.
     pub fn generation(&self) -> Generation {
         match self {
             Entry::Held(reservation) => reservation.generation,
@@ -236,13 +238,13 @@ impl Entry {
         }
     }
 
-    /// The entry in a shard whose time is `there` when that of its own is `here`: what is left of a lease, a cooldown
+    /// The same entry in another shard whose time is `there` when this one's is `here`: what is left of a lease, a cooldown
     /// or a probation stays as long as it was.
     pub fn in_time_of(mut self, here: ShardTime, there: ShardTime) -> Self {
         if here == there {
             return self;
         }
-        // What is further back than that shard's time reaches ends late, never early.
+        // A time that lies before the beginning of the other shard's time becomes its beginning, so it ends late, never early.
         let moved = |time: ShardTime| ShardTime(time.0.saturating_add(there.0).saturating_sub(here.0));
         match &mut self {
             Entry::Held(reservation) => {
@@ -262,7 +264,7 @@ impl Entry {
         self
     }
 
-    /// A part of it, of this length, of what cools or is declined; what is held has no parts.
+    /// A part of this length, if it cools or is declined; what is held has no parts.
     pub fn part(&self, prefix_length: u8) -> Option<Self> {
         match self {
             Entry::Held(_) => None,
@@ -275,7 +277,7 @@ impl Entry {
         }
     }
 
-    /// Prefix length of what it covers.
+    /// Prefix length of what the entry covers.
     pub fn prefix_length(&self) -> u8 {
         match self {
             Entry::Held(reservation) => reservation.prefix_length,

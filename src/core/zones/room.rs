@@ -1,8 +1,8 @@
-//! Whether lists of static addresses have one for each instance, as zones are dealt: an instance is dealt no zone for which a list
-//! of it has none left, whoever of the others gives way.
+//! Checks, while zones are dealt, that lists of static addresses have one for each instance: no instance gets a zone for
+//! which one of its lists has none left, even if others give way.
 //!
-//! Addresses of subnets that serve the same zones are alike, so what is counted is zones and such subnets, and not addresses.
-//! Which address it is says `network::deal`, once each instance has its zone.
+//! Addresses of subnets that serve the same zones are interchangeable, so the search goes over zones and kinds of subnets,
+//! not over addresses. `network::deal` picks the addresses once each instance has its zone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use crate::limits::DEAL_LOOKS_MAX;
 /// What the `static_ips` of a group have in one network, and for whom.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListRoom {
-    /// How many that nobody keeps lie in subnets that serve these zones; that name none: which serve all.
+    /// How many addresses that nobody keeps lie in subnets that serve these zones; an empty list of zones serves all.
     pub subnets: Vec<(Arc<[CompactString]>, u64)>,
-    /// Who is dealt one, and has no zone yet.
+    /// Instances that are dealt an address and have no zone yet.
     pub seekers: Vec<Owner>,
-    /// Who has one, in a subnet that serves these zones, and no zone yet.
+    /// Instances that have an address, in a subnet that serves these zones, and no zone yet.
     pub keepers: Vec<(Owner, Arc<[CompactString]>)>,
-    /// The zones of those who are dealt one and have a zone already, or live in none.
+    /// The zones of the instances that are dealt an address and already have a zone, or live in none.
     pub placed: Vec<Option<CompactString>>,
 }
 
 /// What is left of a list while zones are dealt.
 pub(super) struct Room<'a> {
-    /// Who takes one of it with his zone.
+    /// Instances that take an address from it together with their zone.
     takers: BTreeSet<&'a Owner>,
     kinds: Vec<Kind<'a>>,
-    /// Zones by number, as they are met.
+    /// Zones by number, in the order in which they came up.
     numbers: HashMap<Option<&'a CompactString>, usize>,
-    /// Of each zone the kinds that serve it.
+    /// For each zone, the kinds that serve it.
     serving: Vec<Vec<usize>>,
-    /// Zones for which nothing is left, whoever gives way: nor will there be.
+    /// Zones for which nothing is left, even if others give way. That does not change any more.
     full: BTreeSet<usize>,
-    /// How much of it was looked at. Where it is too much all is taken to fit, and `network::deal` says what does not.
+    /// How many steps the search has taken. Beyond a limit everything is taken to fit, and `network::deal` says what does not.
     looks: u64,
 }
 
@@ -45,12 +45,12 @@ pub(super) struct Room<'a> {
 struct Kind<'a> {
     zones: &'a [CompactString],
     left: u64,
-    /// How many instances of which zone have one of them.
+    /// How many instances have one of them, by zone.
     used: BTreeMap<usize, u64>,
 }
 
 impl<'a> Room<'a> {
-    /// `dealt`: the zones of which each instance is dealt one.
+    /// `dealt`: for each instance, the zones of which it gets one.
     pub(super) fn of(list: &'a ListRoom, dealt: &HashMap<&'a Owner, &'a [CompactString]>) -> Self {
         let mut kinds: BTreeMap<&[CompactString], u64> = BTreeMap::new();
         for (zones, count) in &list.subnets {
@@ -61,7 +61,7 @@ impl<'a> Room<'a> {
         for (owner, zones) in &list.keepers {
             let may_stay = |zone: &CompactString| zones.is_empty() || zones.contains(zone);
             if !dealt.get(owner).is_some_and(|dealt| dealt.iter().any(may_stay)) {
-                // He has to leave it, wherever he is placed.
+                // The instance has to give up its address, wherever it is placed.
                 *kinds.entry(zones).or_default() += 1;
                 takers.insert(owner);
             }
@@ -87,7 +87,7 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Is there one for another instance of this zone?
+    /// Is there an address for another instance of this zone?
     pub(super) fn is_left_for(&mut self, zone: &'a CompactString) -> bool {
         let zone = self.number_of(Some(zone));
         if self.looks > DEAL_LOOKS_MAX {
@@ -103,7 +103,7 @@ impl<'a> Room<'a> {
         is_left
     }
 
-    /// An instance of this zone has one, if there is any.
+    /// Gives an instance of this zone an address, if there is one.
     pub(super) fn take(&mut self, zone: Option<&'a CompactString>) {
         let zone = self.number_of(zone);
         let Some(moves) = self.way_to(zone).filter(|_| self.looks <= DEAL_LOOKS_MAX) else { return };
@@ -118,10 +118,10 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Who takes what so that there is one for another instance of this zone: the first takes what is left, and gives what he had
+    /// The moves that give another instance of this zone an address: the first takes one that is left and gives up its own
     /// to the next.
     fn way_to(&mut self, zone: usize) -> Option<Vec<Move>> {
-        // By zone, for whom it would give what.
+        // By zone: for which other zone it would give up which kind.
         let mut asked: BTreeMap<usize, Option<(usize, usize)>> = BTreeMap::from([(zone, None)]);
         let mut next = VecDeque::from([zone]);
         while let Some(zone) = next.pop_front() {
@@ -143,7 +143,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// An instance of a zone takes an address of one kind, and gives one of another.
+/// An instance of this zone takes an address of one kind and gives up one of another.
 struct Move {
     zone: usize,
     takes: usize,

@@ -1,9 +1,9 @@
-//! What one node asks over one connection, and what it is answered.
+//! The talk with one node over one connection: its requests, and the answers to them.
 //!
-//! One task with two sides. One reads frames and calls [`Serve`] for each, in order; the other takes answers out of the one
-//! outlet of the connection and writes what there is together. No more is read while as many requests are under way as may
-//! be, or while answers wait for a socket that does not take them; and frames are bounded. Before: `listener`, which let the
-//! node in.
+//! One task with two sides. One side reads frames and calls [`Serve`] for each, in order. The other takes answers out of the
+//! connection's one outlet and writes whatever is ready together. Reading pauses while too many requests are under way, or
+//! while answers wait for a socket that does not take them; and frames are bounded. Before: `listener`, which let the node
+//! in.
 //!
 //! Review notes: is `under_way` lowered once for each request that raised it? Does every wait have a limit?
 
@@ -30,11 +30,11 @@ use crate::limits::{
 use crate::peer::frame::{Answered, Ask, Frames, PeerStanding, SentItem, decode, encode_answers};
 use crate::peer::{BUFFER_BYTES_KEPT, Identity, READ_BYTES};
 
-/// When to come again with a subscription that finds no place.
+/// When to retry a subscription for which there is no place.
 const RETRY_AFTER_MS: u64 = 1_000;
-/// Frames that one turn hands on; then the others of this thread have theirs.
+/// Frames handled in one turn; then the other tasks of this thread get theirs.
 const TURN_FRAMES_MAX: usize = 64;
-/// Answers of one frame, unless one message brought more.
+/// Answers in one frame, unless one message brought more.
 const FRAME_REPLIES: usize = 512;
 
 /// One connection of one node.
@@ -42,20 +42,20 @@ pub(super) struct Conversation {
     handler: Arc<dyn Serve>,
     peer: Arc<Identity>,
     stop: CancellationToken,
-    /// Requests that were taken and whose answers are not written.
+    /// Requests that were taken and whose answers are not written yet.
     under_way: AtomicUsize,
-    /// Answers wait for the socket.
+    /// Whether answers wait for the socket.
     blocked: AtomicBool,
-    /// One of the two has changed.
+    /// Notified when one of the two above has changed.
     room: Notify,
-    /// What is said besides the outlet; a pong is in it once at most.
+    /// What is said besides the answers of the outlet; it holds at most one pong.
     aside: Mutex<Vec<Answered>>,
     said: Notify,
-    /// The other node has asked the last that it asks.
+    /// Whether the other node has said that it asks nothing more.
     bye: AtomicBool,
-    /// Connections of its clients, and subscriptions, from which something came that may wait.
+    /// The other node's client connections and subscriptions that have sent something that may wait.
     callers: Mutex<HashMap<u64, Arc<Caller>>>,
-    /// What waits for events, and is not answered: it is not among what is under way, of which it would keep the rest out.
+    /// Unanswered requests that wait for events. They do not count as under way, because they would keep other requests out.
     watches: Mutex<HashSet<u32>>,
 }
 
@@ -99,26 +99,26 @@ impl Conversation {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of a client there. Kept where something that came from it may wait, until it hangs up.
+    /// The client's connection at the other node. It is kept until it hangs up if something that came from it may wait.
     fn caller(&self, conn: u64, may_wait: bool) -> Arc<Caller> {
         if !may_wait {
             return Arc::default();
         }
         let caller = Arc::clone(self.callers().entry(conn).or_default());
         if self.stop.is_cancelled() {
-            // Whoever stops waits for nobody.
+            // A node that stops lets nothing wait any more.
             caller.leave();
         }
         caller
     }
 
-    /// Nobody waits there any more.
+    /// Ends every wait on behalf of the other node.
     fn leave_all(&self) {
         self.callers().values().for_each(|caller| caller.leave());
     }
 
     fn has_room(&self) -> bool {
-        // A link never has more under way than that, and asks at the bound, too, whether somebody is there.
+        // A link never has more than that under way, and even at the bound it may still ask for a sign of life.
         self.under_way.load(Ordering::Acquire) <= PEER_IN_FLIGHT_REQUESTS_MAX && !self.blocked.load(Ordering::Acquire)
     }
 
@@ -127,7 +127,7 @@ impl Conversation {
         let mut signed = Instant::now();
         loop {
             while !self.has_room() {
-                // The writer has the limit of this wait.
+                // The writer limits this wait.
                 self.room.notified().await;
             }
             match frames.cut() {
@@ -148,7 +148,7 @@ impl Conversation {
         }
     }
 
-    /// Reads what there is. Who has nothing under way must say something from time to time.
+    /// Reads what has come. A node that has nothing under way must say something from time to time.
     async fn more(&self, socket: &mut ReadHalf<'_>, frames: &mut Frames) -> Result<(), End> {
         frames.input.reserve(READ_BYTES);
         loop {
@@ -162,8 +162,8 @@ impl Conversation {
         }
     }
 
-    /// Something came. What is long takes long on a slow way, and so does what stands behind it, as the question for a sign of life
-    /// does: so one is given meanwhile, from time to time.
+    /// Called when bytes came. A long request takes long on a slow network, and so does whatever follows it, including the
+    /// other node's question for a sign of life: so this node gives a sign meanwhile, from time to time.
     fn gives_sign(&self, signed: &mut Instant) {
         if signed.elapsed() >= Duration::from_millis(PEER_PING_MS) {
             *signed = Instant::now();
@@ -197,9 +197,9 @@ impl Conversation {
                 if !(matches!(order.job, Job::Events { .. }) && self.watches().insert(ticket)) {
                     self.under_way.fetch_add(1, Ordering::AcqRel);
                 } else if self.watches().len() > PEER_WATCHES_MAX {
-                    let problem = "as many subscriptions of this node wait for events as may".to_owned();
+                    let problem = "this node has the most subscriptions waiting for events".to_owned();
                     let fault = Fault::Overloaded { problem, retry_after_ms: RETRY_AFTER_MS };
-                    // The other side of this conversation has the other end.
+                    // The writer of this conversation holds the receiving end.
                     return drop(outlet.send(Told::Job(ticket, Err(Box::new(fault)))));
                 }
                 self.begin(vec![ticket], stopping, || self.handler.job(&self.origin(conn), ticket, order, outlet));
@@ -221,7 +221,7 @@ impl Conversation {
         RemoteAsker { node: Arc::clone(&self.peer), conn }
     }
 
-    /// Begins what was counted, or says that it is not begun.
+    /// Begins requests that were counted already, or reports that they are not begun.
     fn begin(&self, tickets: Vec<u32>, stopping: bool, ask: impl FnOnce() -> Result<(), NotOwner>) {
         let begun = if stopping { Err(NotOwner { owner: None }) } else { ask() };
         if let Err(NotOwner { owner }) = begun {
@@ -234,14 +234,14 @@ impl Conversation {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what was answered, all that there is with one call, until the node stops and everything is answered. Then it
-    /// says so first, and waits for what was asked until the other node heard of it: that is answered, too.
+    /// Writes what was answered, everything that is ready with one call, until the node stops and everything is answered.
+    /// When the node stops, it announces that first, and also answers what the other node asked before it heard of it.
     async fn write(&self, mut socket: WriteHalf<'_>, mut inlet: mpsc::UnboundedReceiver<Told>) -> End {
         let mut bytes = Vec::new();
         let mut closing: Option<tokio::time::Instant> = None;
         let mut standing = self.handler.standing();
         self.says_standing(&mut standing);
-        // Said to wait, and not answered since: they count no more as under way.
+        // Requests that were reported as waiting and not answered since: they no longer count as under way.
         let mut waits: HashSet<u32> = HashSet::new();
         loop {
             let none_waits = waits.is_empty() && self.watches().is_empty();
@@ -279,14 +279,14 @@ impl Conversation {
         }
     }
 
-    /// That it owns the register and takes changes, or why not.
+    /// Tells the other node whether this one owns the register and takes changes.
     fn says_standing(&self, standing: &mut watch::Receiver<PeerStanding>) {
         let standing = standing.borrow_and_update().clone();
         self.aside().push(Answered::Standing(standing));
         self.said.notify_one();
     }
 
-    /// Appends what is there to be said, up to a measure; answers how many requests are not under way any more.
+    /// Appends what is ready to be said, up to a limit; returns how many requests are no longer under way.
     fn encode(
         &self,
         first: Option<Told>,
@@ -342,7 +342,7 @@ impl Conversation {
     }
 }
 
-/// Writes all of it, to a node that takes something from time to time.
+/// Writes all the bytes; the node must take some of them from time to time.
 async fn write_all(socket: &mut WriteHalf<'_>, mut bytes: &[u8]) -> Result<(), End> {
     while !bytes.is_empty() {
         match timeout(Duration::from_millis(PEER_IDLE_MS), socket.write(bytes)).await {

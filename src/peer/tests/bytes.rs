@@ -1,4 +1,4 @@
-//! What crosses comes out as it went in, and bytes that nobody meant are refused.
+//! Values that cross come out as they went in, and malformed bytes are refused.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn every_variant_of_asks_and_answers_crosses_unchanged() {
     let (mut rng, mut seen) = (fuzz::seeded(), Seen::new());
     let is_whole = |seen: &Seen| seen.values().all(|(of, made)| made.len() == *of);
     for round in 0..300_000 {
-        // Some are rarely drawn.
+        // Some variants are rarely drawn.
         if round >= 30_000 && is_whole(&seen) {
             break;
         }
@@ -100,7 +100,7 @@ fn what_all_records_of_a_page_show_crosses_once() {
     };
     let one = framed(&listed(&views[..1])).len();
     let mut other = views.clone();
-    // Equal, but another one: it is not taken for the same.
+    // Equal, but another one: the two are not taken for the same.
     other[500].network = Arc::new((*views[0].network).clone());
     let listed = listed(&other);
     let bytes = framed(&listed);
@@ -131,7 +131,7 @@ fn what_is_too_long_for_a_frame_is_halved_in_order() {
     }
     assert!(tickets.iter().copied().eq(0..100));
 
-    // A page ends earlier and says where the next one begins.
+    // A page ends earlier, and says where the next one begins.
     let views = page(100);
     let mut bytes = Vec::new();
     let listed = Done::Listed {
@@ -147,7 +147,7 @@ fn what_is_too_long_for_a_frame_is_halved_in_order() {
     assert!(!shorter.is_empty() && shorter.len() < 100 && shorter[..] == views[..shorter.len()]);
     assert_eq!((next.id, next.address), (views[0].network.id, Some(views[0].address)));
 
-    // What cannot be made shorter is told.
+    // An answer that cannot be made shorter is replaced by an error.
     let mut bytes = Vec::new();
     encode_answers(
         Answered::Job { ticket: 9, answer: Ok(Done::Realms(vec![("a".parse().unwrap(), 1); 9_999])) },
@@ -171,7 +171,7 @@ fn more_requests_than_may_be_under_way_are_no_frame() {
     assert!(decode::<Answered>(&bodies(&framed(&many))[0]).is_err());
 }
 
-/// Whatever a peer sends, it is read or refused; what is read can be written.
+/// Whatever a peer sends is either read or refused; and whatever is read can be written.
 fn check(body: &[u8]) -> bool {
     let (ask, answered) = (decode::<Ask>(body), decode::<Answered>(body));
     if let Ok(ask) = &ask {
@@ -201,7 +201,7 @@ proptest! {
     }
 }
 
-/// The fuzzer: mutates what it has, for a time.
+/// The fuzzer: mutates its samples, for a limited time.
 #[test]
 fn fuzzing_the_frames_of_nodes_finds_no_panic() {
     let (mut rng, mut seen) = (fuzz::seeded(), Seen::new());

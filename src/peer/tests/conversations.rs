@@ -70,7 +70,7 @@ async fn ten_thousand_requests_from_several_threads_are_answered_once_and_asked_
             }
             drop(outlet);
             let mut replies = Vec::new();
-            // Ends when nobody can answer any more.
+            // Ends when no answer can come any more.
             while let Some(told) = inlet.recv().await {
                 let Told::Replies(some) = told else { panic!() };
                 replies.extend(some.iter().map(|reply| (reply.ticket, number_in(reply))));
@@ -163,7 +163,7 @@ async fn answers_after_drop(inlet: &mut Inlet) -> Answer {
     answers(inlet, 1).await.remove(&99).unwrap()
 }
 
-/// A job that changes something is as unknown as a request.
+/// A job that changes something ends as unknown, as a request does.
 #[tokio::test]
 async fn a_job_whose_connection_is_cut_is_answered_by_what_it_does() {
     let node = Node::ordinary(Owner { silent: true, ..Owner::default() });
@@ -198,7 +198,7 @@ async fn an_owner_that_does_not_answer_is_asked_only_so_much() {
     assert_eq!(link.under_way(), most as usize);
 }
 
-/// A node that shakes hands and then reads nothing: the bytes that wait are bounded, and silence ends the connection.
+/// With a node that shakes hands and then reads nothing, the waiting bytes are bounded, and silence ends the connection.
 #[tokio::test]
 async fn a_node_that_reads_nothing_costs_only_so_much_and_is_given_up() {
     let (link, _stream) = linked().await;
@@ -222,7 +222,8 @@ async fn a_node_that_reads_nothing_costs_only_so_much_and_is_given_up() {
     assert!(sentence.contains("nothing was heard"), "{sentence}");
 }
 
-/// The other node says nothing of its own while it reads, and what asks it for a sign of life stands behind.
+/// The other node says nothing of its own while it reads, and the question for a sign of life is queued behind what it
+/// reads.
 #[tokio::test]
 async fn a_long_request_on_a_slow_way_is_no_silence() {
     let node = Node::ordinary(Owner::default());
@@ -231,14 +232,15 @@ async fn a_long_request_on_a_slow_way_is_no_silence() {
     connected(&link).await;
     let (outlet, mut inlet) = outlet();
     let mut request = renew(1, 1);
-    // Twice as long under way as a node may be silent.
+    // The transfer takes twice as long as a node may be silent.
     request.reason = Some("n".repeat(20_000 * 2 * PEER_SILENCE_MS as usize / 100).into());
     link.work(1, network(), vec![request], &outlet);
     let answers = answers(&mut inlet, 1).await;
     assert!(answers[&1].is_ok(), "{answers:?}");
 }
 
-/// A node that asks for long answers and takes none: its requests are left in the socket, and in the end it is let go.
+/// A node that asks for long answers and takes none: its requests are left in the socket, and in the end its connection is
+/// closed.
 #[tokio::test]
 async fn a_node_that_takes_no_answers_is_read_no_further() {
     const ASKED: u32 = 2_000;
@@ -252,7 +254,7 @@ async fn a_node_that_takes_no_answers_is_read_no_further() {
         encode_asks(Ask::Job { conn: 1, ticket, order: sent }, 1_000, &mut bytes);
     }
     stream.write_all(&bytes).await.unwrap();
-    // Says that it lives, until nobody takes it any more.
+    // Gives signs of life until nobody takes them any more.
     let mut ping = Vec::new();
     encode_asks(Ask::Ping, 1_000, &mut ping);
     while stream.write_all(&ping.repeat(1_000)).await.is_ok() {}
@@ -262,7 +264,7 @@ async fn a_node_that_takes_no_answers_is_read_no_further() {
     connected(&link).await;
 }
 
-/// A link, and its other end, which answers what the test says.
+/// A link, and its other end, which answers as the test says.
 async fn linked() -> (Arc<Link>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let link = link_to(listener.local_addr().unwrap());
@@ -273,7 +275,7 @@ async fn linked() -> (Arc<Link>, TcpStream) {
     (link, stream)
 }
 
-/// An owner that answers twice, or what nobody asked.
+/// An owner that answers twice, or answers something that was not asked.
 #[tokio::test]
 async fn an_answer_that_nobody_waits_for_reaches_nobody() {
     let (link, mut stream) = linked().await;
@@ -303,7 +305,7 @@ async fn an_answer_that_nobody_waits_for_reaches_nobody() {
     assert_eq!(told, BTreeSet::from([10, 11, 12]));
 }
 
-/// Where it is too long for a frame, the owner does not know any more what was asked; who asked does.
+/// If an answer is too long for a frame, the owner no longer knows what was asked; the asking node does.
 #[tokio::test]
 async fn of_what_only_reads_it_is_known_that_nothing_was_changed_also_where_its_answer_is_too_long() {
     let (link, mut stream) = linked().await;
@@ -356,7 +358,7 @@ async fn a_node_that_stops_answers_what_it_took() {
     serving.await.unwrap().unwrap();
 }
 
-/// Neither those that connect and say nothing, nor as many nodes as may be, keep out a node that comes back.
+/// Neither silent connections nor the greatest allowed number of nodes keep out a node that comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again() {
     let node = Node::ordinary(Owner::default());
@@ -364,7 +366,7 @@ async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again(
     for _ in 0..3 * PEER_STRANGERS_MAX {
         strangers.push(TcpStream::connect(node.address).await.unwrap());
     }
-    // All of them have come in: a node that came in before them would give way, too.
+    // Wait until all of them are connected: an earlier one would give way, too.
     while told(&strangers).await < 3 * PEER_STRANGERS_MAX - PEER_STRANGERS_PER_ADDRESS_MAX {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -373,7 +375,7 @@ async fn neither_strangers_nor_a_full_house_keep_out_a_node_that_connects_again(
         links.push(dial(node.address, identity(100 + at as u128), secret()));
         up_at_once(&links[at]).await;
     }
-    // Of the strangers only so many have a place; the others are told at once.
+    // Only so many strangers have a place; the others are turned away at once.
     for stranger in &mut strangers[..3 * PEER_STRANGERS_MAX - PEER_STRANGERS_PER_ADDRESS_MAX] {
         let mut said = Vec::new();
         stranger.read_to_end(&mut said).await.unwrap();
@@ -413,7 +415,7 @@ async fn a_node_that_forwards_knows_why_the_owner_does_not_serve_as_soon_as_that
     }
 }
 
-/// How many were told something.
+/// How many clients were told something.
 async fn told(strangers: &[TcpStream]) -> usize {
     let mut told = 0;
     for stranger in strangers {

@@ -1,7 +1,7 @@
-//! Any value of any type that crosses: made by reading it out of chance instead of out of bytes.
+//! Makes values of any type that crosses, by deserializing random choices instead of bytes.
 //!
-//! What a type is made of, its `Deserialize` knows; so a new variant or member needs nothing here. Numbers rise and
-//! addresses of one value are of one family, so that prefixes and ranges are valid ones.
+//! The `Deserialize` of a type knows what the type is made of; so a new variant or member needs nothing here. Numbers rise
+//! and addresses of one value are of one family, so that prefixes and ranges are valid ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use serde::de::{
 /// Which variants of which enums have been made, out of how many.
 pub type Seen = BTreeMap<&'static str, (usize, BTreeSet<u32>)>;
 
-/// One value, and what is in it.
+/// One value, and the variants in it.
 pub fn any<T: DeserializeOwned>(rng: &mut SmallRng, seen: &mut Seen) -> T {
     loop {
         let is_v6 = rng.random();
         let mut chance = Chance { rng, number: 0, is_v6, made: Vec::new() };
         let value = crate::core::compact::sharing(|| T::deserialize(&mut chance));
         let made = std::mem::take(&mut chance.made);
-        // Some checks are not met by chance, as that of a mark below 2^53: another throw.
+        // Some checks are rarely met by chance, such as a mark below 2^53: try again.
         if let Ok(value) = value {
             for (name, of, variant) in made {
                 seen.entry(name).or_insert_with(|| (of, BTreeSet::new())).1.insert(variant);
@@ -40,7 +40,7 @@ struct Chance<'a> {
 }
 
 impl Chance<'_> {
-    /// Base of a /24, behind all before it.
+    /// Base of a /24, after all earlier ones.
     fn block(&mut self) -> u32 {
         self.number += self.rng.random_range(1..4);
         0x0a00_0000 + (self.number << 8)
@@ -155,7 +155,7 @@ impl<'de> Deserializer<'de> for &mut Chance<'_> {
     ) -> Result<V::Value, Failed> {
         let variant = match name {
             "AddressBits" => u32::from(self.is_v6),
-            // A configuration that was shown before there is only behind one.
+            // A reference to an earlier configuration is only valid after that one.
             "Shared" => 0,
             _ => self.rng.random_range(0..variants.len() as u32),
         };

@@ -1,4 +1,4 @@
-//! Who is let in, and what is said to who is not.
+//! Who is let in, and what the others are told.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::peer::{Identity, PROTOCOL_VERSION};
 
 type Ended = Result<Identity, HandshakeError>;
 
-/// Both ends of one handshake: what the dialing side learns, and what the accepting one does.
+/// Both ends of one handshake: what the dialing side returns, and what the accepting side does.
 async fn shake(dialing: (Identity, Secret), accepting: (Identity, Secret)) -> (Ended, Ended) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut dialed = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -61,13 +61,13 @@ async fn a_listener_without_the_secret_is_not_believed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut dialed = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (mut accepted, _) = listener.accept().await.unwrap();
-    // It says what another listener said: the proof of another conversation.
+    // It replays what another listener said: the proof of another conversation.
     let node = Node::ordinary(Owner::default());
     let mut real = TcpStream::connect(node.address).await.unwrap();
     let relay = tokio::spawn(async move {
         let mut first = [0; 45];
         accepted.read_exact(&mut first).await.unwrap();
-        // Another nonce than the dialing side gave.
+        // Another nonce than the dialing side sent.
         first[44] ^= 1;
         real.write_all(&first).await.unwrap();
         let _ = tokio::io::copy_bidirectional(&mut accepted, &mut real).await;
@@ -85,7 +85,7 @@ async fn a_proof_sent_back_is_none() {
     let mut dialed = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (mut accepted, _) = listener.accept().await.unwrap();
     let mirror = tokio::spawn(async move {
-        // An opening behind the variant of `Opened`, then the proof behind the variant of `Proved`: both 0.
+        // The hello after the variant of `HelloAnswer`, then the proof after the variant of `Proved`: both are 0.
         for _ in 0..2 {
             let length = accepted.read_u32_le().await.unwrap();
             let mut body = vec![0; length as usize];
@@ -117,7 +117,7 @@ async fn another_register_or_shards_is_refused_with_both_values() {
     }
     let (dialing, accepting) = shake((identity(1), secret()), (identity(1), secret())).await;
     for sentence in [sentence(dialing), sentence(accepting)] {
-        // As where each of two machines gives out its loopback address.
+        // This happens when each of two machines advertises its loopback address.
         let says = ["is this node itself", "--advertise", "cluster.advertise", "cluster.listen"];
         assert!(says.iter().all(|part| sentence.contains(part)), "{sentence}");
     }
@@ -140,7 +140,7 @@ async fn another_version_of_the_protocol_is_refused_with_both_values() {
     stream.write_all(&opening).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
-    // It says its own version before it closes, so that the other can name both.
+    // It says its own version before it closes, so that the other side can name both.
     assert_eq!(answer[5..13], *b"allodpr\n");
     assert_eq!(u16::from(answer[13]), PROTOCOL_VERSION);
     let error = HandshakeError::Protocol { theirs: 99, ours: PROTOCOL_VERSION }.to_string();
@@ -159,7 +159,7 @@ async fn strangers_are_closed_and_the_node_lives() {
     ];
     for bytes in strangers {
         let mut stream = TcpStream::connect(node.address).await.unwrap();
-        // It may be closed before all is written.
+        // The connection may be closed before everything is written.
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;

@@ -1,4 +1,4 @@
-//! Nodes of tests: identities, a server that notes what it was asked, and a proxy that cuts.
+//! Nodes for tests: identities, a server that records what it was asked, and a proxy that cuts connections.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -47,12 +47,12 @@ fn item(ticket: u32, command: Command) -> Item {
     Item { ticket, command, by: "test".into(), reason: None, deadline: None, dry_run: false, wait: None }
 }
 
-/// A request that reads; `number` comes back in its answer.
+/// A request that only reads; `number` comes back in its answer.
 pub fn read(ticket: u32, number: u32) -> Item {
     item(ticket, Command::Get(Address::V4(number)))
 }
 
-/// A request that waits.
+/// A request that may wait.
 pub fn wait(ticket: u32) -> Item {
     let wait = Some(Wait::begins(60_000, Arc::default()));
     Item { wait, ..renew(ticket, ticket) }
@@ -64,7 +64,7 @@ pub fn renew(ticket: u32, number: u32) -> Item {
     item(ticket, Command::Renew(Box::new(target), None))
 }
 
-/// Events of a subscription, as they come.
+/// A job that waits for events of a subscription.
 pub fn events() -> Order {
     let wait = Some(Wait::begins(60_000, Arc::default()));
     let job = Job::Events { filter: Filter::default(), cursor: Cursor::default(), wait_ms: 60_000 };
@@ -75,7 +75,7 @@ pub fn order(job: Job) -> Order {
     Order { job, by: "test".into(), reason: None, deadline: None, dry_run: false, wait: None }
 }
 
-/// For a network that has the number of the request.
+/// The report that a request waits, for a network with the same number as the request.
 fn began_to_wait(item: &Item) -> BeganToWait {
     BeganToWait { ticket: item.ticket, networks: vec![NetworkId(number_of(item).bits())] }
 }
@@ -96,7 +96,7 @@ pub fn number_in(reply: &Reply) -> u32 {
     }
 }
 
-/// A request that waits: its connection, its ticket, for whom, and where its answer goes.
+/// A request that waits: its connection, its ticket, its caller, and where its answer goes.
 pub type WaitingHere = (u64, u32, Arc<Caller>, Outlet);
 
 /// What a node under test is asked, and how it answers.
@@ -104,18 +104,18 @@ pub type WaitingHere = (u64, u32, Arc<Caller>, Outlet);
 pub struct Owner {
     /// Connection and number of every request, in the order of the calls.
     pub asked: Mutex<Vec<(u64, u32)>>,
-    /// Requests that were taken.
+    /// How many requests were taken.
     pub taken: watch::Sender<usize>,
-    /// Answers nothing, and keeps who waits.
+    /// Answers nothing, and keeps the outlets.
     pub silent: bool,
     pub kept: Mutex<Vec<Outlet>>,
     /// Owns nothing.
     pub disowns: bool,
-    /// What it says of itself.
+    /// How it says it stands to the register.
     pub standing: watch::Sender<PeerStanding>,
-    /// How many realms a job is answered with, besides one.
+    /// How many more realms than one a job is answered with.
     pub more_realms: usize,
-    /// What may wait does, until somebody answers it: connection, ticket and for whom.
+    /// Requests that may wait do wait, until the test answers them: connection, ticket and caller.
     pub waiting: Mutex<Vec<WaitingHere>>,
 }
 
@@ -127,7 +127,7 @@ impl Owner {
         self.taken.send_modify(|taken| *taken += count);
     }
 
-    /// Waits until so many requests were taken.
+    /// Waits until `count` requests were taken.
     pub async fn has_taken(&self, count: usize) {
         self.taken.subscribe().wait_for(|taken| *taken >= count).await.unwrap();
     }
@@ -190,7 +190,7 @@ impl Serve for Owner {
     }
 }
 
-/// A node that accepts. Stopped when it is dropped.
+/// A node that accepts connections. It stops when it is dropped.
 pub struct Node {
     pub address: SocketAddr,
     pub owner: Arc<Owner>,
@@ -260,7 +260,7 @@ impl Proxy {
         Self { address, cut }
     }
 
-    /// One through which so many bytes go there each tenth of a second.
+    /// A proxy that passes `bytes` bytes towards the listener every tenth of a second.
     pub async fn slow(node: SocketAddr, bytes: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Requests that wait for capacity at another node: what is said of them, what they count for, and how they end.
+//! Requests that wait for capacity at another node: how they are reported, how they count, and how they end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::server::watch::Pages;
 
 type Waits = (u64, u32, Arc<Caller>, Outlet);
 
-/// What waits at the owner, once so many requests came there.
+/// The requests that wait at the owner, once this many have come there.
 async fn waiting_at(node: &Owner, taken: usize) -> Vec<Waits> {
     node.has_taken(taken).await;
     std::mem::take(&mut *node.waiting.lock().unwrap())
@@ -169,7 +169,7 @@ async fn subscriptions_keep_nothing_else_from_being_asked_and_have_a_bound_of_th
     assert!(is_overloaded(pages.recv().await, most), "one more than there may be");
     let there = waiting_at(&node.owner, PEER_WATCHES_MAX + 1).await;
     assert_eq!((there.len(), link.under_way()), (PEER_WATCHES_MAX, 0));
-    // The place of one that has ended is free.
+    // A wait that has ended leaves its place free.
     link.hang_up(7);
     let (_, ticket, caller, back) = there.iter().find(|(number, ..)| *number == 7).unwrap();
     caller.left().await;
@@ -180,7 +180,7 @@ async fn subscriptions_keep_nothing_else_from_being_asked_and_have_a_bound_of_th
     node.owner.has_taken(PEER_WATCHES_MAX + 2).await;
 }
 
-/// The owner counts for itself: another node need not keep its bounds.
+/// The owner counts for itself: another node need not keep to its bounds.
 #[tokio::test]
 async fn an_owner_lets_only_so_many_subscriptions_wait_whoever_asks() {
     let node = Node::ordinary(Owner::default());
@@ -199,7 +199,7 @@ async fn an_owner_lets_only_so_many_subscriptions_wait_whoever_asks() {
         if let Some(frame) = frames.cut().unwrap() {
             let (ticket, answer) = match decode(frame).unwrap() {
                 Answered::Job { ticket, answer } => (ticket, answer),
-                // On a busy machine it answers late, and says meanwhile that it is there.
+                // On a busy machine the answer comes late, and the node gives signs of life meanwhile.
                 Answered::Standing(_) | Answered::Pong => continue,
                 other => panic!("{other:?}"),
             };

@@ -1,4 +1,4 @@
-//! The configuration: is it right, and what set what differs from the defaults.
+//! The configuration: whether it is valid, and where each value that is not the default comes from.
 
 use super::Check;
 use crate::config::{Config, Origin, Sources, StoreKind};
@@ -8,13 +8,13 @@ use crate::store::redis::{has_password, is_over_tls, without_secret};
 
 const CHECK: &str = "config";
 
-/// It is wrong, or cannot be read.
+/// It is invalid, or cannot be read.
 pub(super) fn refused(problem: &str) -> Check {
     let hint = "config/server.toml explains every key; then `allod check-config FILE`";
     Check::wrong(CHECK, problem.replace('\n', "; "), hint)
 }
 
-/// It is right: a line of where it comes from, and one for each value that is not the default.
+/// It is valid: one line that says where it comes from, and one for each value that is not the default.
 pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
     let from = match &sources.file {
         Some((path, _)) => path.display().to_string(),
@@ -37,7 +37,7 @@ pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
         .collect();
     let count = set.len();
     let mut checks =
-        vec![Check::ok(CHECK, format!("{from}: {} set, all others as they come", counted(count as u64, "key")))];
+        vec![Check::ok(CHECK, format!("{from}: {} set, all others at their defaults", counted(count as u64, "key")))];
     checks.extend(set.into_iter().map(|(key, value, origin)| Check::ok(CHECK, format!("{key} = {value} ({origin})"))));
     checks.extend(open_password(sources).map(|(seen, hint)| Check::warning(CHECK, seen, hint)));
     if config.store.kind == StoreKind::Redis {
@@ -52,67 +52,70 @@ pub(super) fn told(sources: &Sources, config: &Config) -> Vec<Check> {
         if !open.is_empty() {
             checks.push(Check::warning(
                 CHECK,
-                format!("others reach {}: nobody is asked who they are, and nothing is encrypted", open.join(", ")),
-                "let only those networks in that may take and release every address (a firewall, `IPAddressAllow=`)",
+                format!(
+                    "{} can be reached from outside: there is no authentication, and nothing is encrypted",
+                    open.join(", ")
+                ),
+                "admit only networks that may take and release any address (a firewall, `IPAddressAllow=`)",
             ));
         }
     }
     checks
 }
 
-/// A password of Redis in a file that everybody on the machine may read: where, and what to do.
+/// A Redis password in a file that everybody on this machine can read: which file, and what to do.
 pub fn open_password(sources: &Sources) -> Option<(String, String)> {
     use std::os::unix::fs::PermissionsExt;
     let (path, text) = sources.file.as_ref()?;
     let table = toml::from_str::<toml::Table>(text).ok()?;
-    // Also one that a flag or a variable overrides: it is there to be read.
+    // Even if a flag or a variable overrides it, it can be read in the file.
     let url = table.get("store")?.get("redis")?.as_str()?;
     let mode = std::fs::metadata(sources.seen(path)).ok()?.permissions().mode() & 0o777;
     if mode & 0o004 == 0 || !has_password(url) {
         return None;
     }
     let shown = path.display();
-    let seen = format!("`store.redis` in {shown} has a password, and everybody may read that file (mode {mode:03o})");
-    let hint = format!("`chmod 640 {shown}`, and `chgrp` it to the group of the server (of the package: allod)");
+    let seen = format!("`store.redis` in {shown} has a password, and everybody can read that file (mode {mode:03o})");
+    let hint = format!("`chmod 640 {shown}`, and `chgrp` it to the group of the server (the package uses allod)");
     Some((seen, hint))
 }
 
-/// Nodes that share a register need it.
+/// Nodes that share a register need a secret.
 fn secret(config: &Config) -> Check {
     let file = &config.cluster.secret_file;
     if file.as_os_str().is_empty() {
         let seen =
-            "no cluster.secret_file: this node serves alone, and does not start where another one shares its register";
+            "no cluster.secret_file: this node serves alone, and does not start if another one shares its register";
         return Check::ok("secret", seen);
     }
     match Secret::read_with_mode(file) {
-        Ok((_, None)) => Check::ok("secret", format!("{} is there, and only its owner reads it", file.display())),
+        Ok((_, None)) => Check::ok("secret", format!("{} exists, and only its owner can read it", file.display())),
         Ok((_, Some(mode))) => Check::warning(
             "secret",
-            format!("others than its owner may read {} (mode {mode:03o})", file.display()),
+            format!("others than its owner can read {} (mode {mode:03o})", file.display()),
             format!("chmod 600 {}", file.display()),
         ),
-        // It could be read with the rest of the configuration.
+        // It could be read a moment ago, with the rest of the configuration.
         Err(error) => Check::wrong("secret", error.to_string(), "see who changes that file"),
     }
 }
 
-/// Who reads it is this server to Redis.
+/// Whoever can read this key can pass for this server at Redis.
 fn key_of_certificate(config: &Config) -> Option<Check> {
     use std::os::unix::fs::PermissionsExt;
     let file = &config.store.redis_key;
-    // Whether it can be read was looked at with the rest of the configuration.
+    // Whether this process can read it was checked with the rest of the configuration.
     let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
-    let seen = format!("others than its owner may read {} (mode {mode:03o})", file.display());
+    let seen = format!("others than its owner can read {} (mode {mode:03o})", file.display());
     (mode & 0o077 != 0).then(|| Check::warning("redis", seen, format!("chmod 600 {}", file.display())))
 }
 
-/// What TLS to Redis needs, and will not do for long.
+/// Certificates for TLS to Redis that end soon.
 fn certificates(config: &Config) -> Vec<Check> {
     if !is_over_tls(&config.store.redis) {
         return Vec::new();
     }
-    // Whether they can be read was looked at with the rest of the configuration.
+    // Whether they can be read was checked with the rest of the configuration.
     let near = config.store.tls_files().ends().map(|ends| ends.near()).unwrap_or_default();
     near.into_iter().map(Check::of_near_end).collect()
 }
@@ -159,7 +162,7 @@ mod tests {
         let config = Config::load(&sources).unwrap();
         let told = told(&sources, &config);
         let seen: Vec<&str> = told.iter().map(|check| check.seen.as_str()).collect();
-        assert_eq!(seen[0], "f.toml: 5 keys set, all others as they come");
+        assert_eq!(seen[0], "f.toml: 5 keys set, all others at their defaults");
         for line in [
             "store.redis = \"redis://127.0.0.1:1/0\" (file)",
             "server.insecure_listen = true (ALLOD_SERVER__INSECURE_LISTEN)",

@@ -1,4 +1,4 @@
-//! How fast the disk flushes: small writes, each made durable, as the log makes them.
+//! How fast the disk is: times small writes, each made durable, as the log makes them.
 
 use std::fs::File;
 use std::io;
@@ -13,23 +13,23 @@ use super::Check;
 use super::directory::nearest;
 use crate::serve::cannot::READ_ONLY_HINT;
 
-/// A group of one allocation.
+/// About one commit of a single allocation.
 const WRITE_BYTES: usize = 512;
 const WRITES_MAX: usize = 200;
-/// A slow disk is known by then.
+/// Long enough to recognise a slow disk.
 const MEASURED_FOR: Duration = Duration::from_secs(2);
-/// Slower than this is a disk that turns, or one that is busy.
+/// A median above this means a rotating disk, or a busy one.
 const SLOW: Duration = Duration::from_millis(10);
-/// Faster than this nothing that is kept without power is written.
+/// A median below this means that the data would not survive a power cut.
 const IMPLAUSIBLE: Duration = Duration::from_micros(15);
 
-/// Times of writes, the shortest first.
+/// Times of the writes, in ascending order.
 pub(super) fn measure(directory: &Path) -> io::Result<Vec<Duration>> {
-    // Without a name: a doctor that is killed leaves nothing.
+    // An unnamed file: a doctor that is killed leaves nothing behind.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR)?);
     let length = (WRITES_MAX * WRITE_BYTES) as u64;
-    // As a segment: zeroed and durable before, so that a flush writes data alone.
+    // Like a segment of the log: zeroed and durable beforehand, so that a flush writes data only.
     let _ = fallocate(&file, FallocateFlags::empty(), 0, length);
     file.write_all_at(&vec![0; length as usize], 0)?;
     file.sync_all()?;
@@ -47,7 +47,7 @@ pub(super) fn measure(directory: &Path) -> io::Result<Vec<Duration>> {
     Ok(times)
 }
 
-/// Of times in order.
+/// `times` must be sorted.
 pub(super) fn quantile(times: &[Duration], share: f64) -> Duration {
     let at = (times.len() as f64 * share) as usize;
     times.get(at.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
@@ -65,20 +65,21 @@ pub(super) fn check(directory: &Path) -> Check {
     }
 }
 
-/// Why nothing was measured. A server writes there as well: what refuses this refuses its log, too.
+/// Why nothing was measured. A server writes to the same place, so what prevents this prevents its log, too.
 fn refused(error: &io::Error) -> Check {
     let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        // Some file systems have no files without a name; then nothing is measured rather than something left.
+        // Some file systems have no unnamed files; rather than leave a file behind, nothing is measured.
         Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
             return Check::ok("disk", format!("its speed cannot be measured without leaving a file: {error}"));
         }
         Some(Errno::ROFS) => READ_ONLY_HINT,
         Some(Errno::NOSPC | Errno::DQUOT) => {
-            "make room there (`df`, and quotas): a full disk grants nothing, and the register goes on by itself when there is room"
+            "make room there (`df`, and quotas): with a full disk nothing is granted; granting resumes by itself when there is room"
         }
         Some(Errno::ACCESS | Errno::PERM) => "ask as the user of the server: `runuser -u allod -- allod doctor …`",
         _ => {
-            "see what the kernel's log says of that disk (`journalctl -k`), and `ulimit -n`; while a server still answers, `allod \
+            "see what the kernel's log says about that disk (`journalctl -k`), and `ulimit -n`; while a server still answers, \
+             `allod \
              export > register.jsonl` elsewhere before anything else"
         }
     };
@@ -96,11 +97,12 @@ fn judged(times: &[Duration]) -> Check {
         times.len(),
     );
     if median > SLOW {
-        let hint = "every answer waits so long: another disk (an SSD that keeps what it was given without power), or less else on this one";
+        let hint = "every answer waits this long: use another disk (an SSD with power-loss protection), or take other load off \
+         this one";
         return Check::warning("disk", seen, hint);
     }
     if median < IMPLAUSIBLE {
-        let hint = "no disk is so fast: is it memory, or a cache that forgets when the power fails?";
+        let hint = "no disk is this fast: is it memory, or a cache that is lost in a power cut?";
         return Check::warning("disk", seen, hint);
     }
     Check::ok("disk", seen)

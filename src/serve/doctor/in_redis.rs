@@ -1,4 +1,4 @@
-//! Redis: is it one that can keep a register, does it hold ours, what does an answer cost.
+//! Redis: whether it can keep a register, whether it holds ours, and how long an answer takes.
 
 use super::disk::{ms, quantile};
 use super::{Check, clocks, now_ms, other_shards};
@@ -11,8 +11,8 @@ use crate::store::redis::{RedisOptions, without_secret};
 use crate::store::{StoreError, chain};
 
 const CHECK: &str = "redis";
-const CLOCKS_HINT: &str = "let a time server keep both; leases of nodes run by the clock of Redis alone";
-/// A call over a network of this machine's own takes less.
+const CLOCKS_HINT: &str = "synchronise both with a time server; the leases of nodes depend on the clock of Redis alone";
+/// A call within a local network takes less.
 const SLOW_MS: u128 = 5;
 const MB: u64 = 1_000_000;
 
@@ -29,12 +29,12 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
     if !examined.is_known {
         checks.push(Check::warning(
             CHECK,
-            "INFO is not permitted: whether it keeps what it is given, and never evicts, cannot be checked",
+            "INFO is not permitted, so it cannot be checked whether Redis persists its data and never evicts",
             "let its user ask: `ACL SETUSER … +info +config +role` (see deploy/README.md)",
         ));
     }
     for finding in &examined.findings {
-        // What it is, and behind the semicolon what to do.
+        // The problem, and after the last semicolon what to do.
         let (seen, hint) = finding.problem.rsplit_once("; ").unwrap_or((&finding.problem, ""));
         checks.push(if finding.refuses { Check::wrong(CHECK, seen, hint) } else { Check::warning(CHECK, seen, hint) });
     }
@@ -52,7 +52,7 @@ pub(super) fn checks(config: &Config, options: &RedisOptions) -> Vec<Check> {
     checks
 }
 
-/// What a start would say to do about it.
+/// The hint that a start would give for this error.
 fn hint_of_start(config: &Config, error: &StoreError) -> String {
     CannotStart::of_node(String::new(), error, &config.store.directory).hint
 }
@@ -63,7 +63,7 @@ fn reached(examined: &ExaminedServer) -> Check {
     let over = if examined.is_over_tls { " over TLS" } else { "" };
     let seen = format!("{engine} at {place}{over}, a call takes {} (median), {} (p99)", ms(median), ms(p99));
     if median.as_millis() >= SLOW_MS {
-        return Check::warning(CHECK, seen, "every answer waits for one call at least: keep Redis near, and not busy");
+        return Check::warning(CHECK, seen, "every answer waits for at least one call: keep Redis close, and not busy");
     }
     Check::ok(CHECK, seen)
 }
@@ -75,10 +75,12 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
     }
     let Some(held) = &examined.held else {
         return match &examined.known {
-            None => Check::ok("register", format!("none under `{prefix}` yet; the first start makes one")),
+            None => Check::ok("register", format!("none under `{prefix}` yet; the first start creates one")),
             Some(known) => Check::wrong(
                 "register",
-                format!("none under `{prefix}`, and {known} is this node's: Redis was emptied, or is another one"),
+                format!(
+                    "none under `{prefix}`, but {known} is this node's: Redis was emptied, or this is another Redis"
+                ),
                 "bring its data back, or name the right one by `--redis URL`; `--accept-new-store` begins an empty register",
             ),
         };
@@ -100,14 +102,15 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
     match &examined.known {
         Some(known) if *known != held.register => Check::wrong(
             "register",
-            format!("{seen}; another one is this node's, {known}"),
+            format!("{seen}; but this node's is another one, {known}"),
             "name the right one by `--redis URL`; `--accept-new-store` takes this one",
         ),
         Some(_) | None => match examined.behind {
             Some(WentBack { acknowledged, stands_at }) => Check::wrong(
                 "register",
                 format!(
-                    "{seen}; it went back: this server acknowledged batch {acknowledged}, and it stands at {stands_at}"
+                    "{seen}; it has lost changes: this server acknowledged batch {acknowledged}, but the register stands at \
+                     {stands_at}"
                 ),
                 "bring its data back; or `allod serve --accept-rollback`, once, which grants from the first moment: keep the \
                  clients' way closed until what is in use was claimed (`allod ip claim`)",
@@ -117,7 +120,7 @@ fn register(config: &Config, examined: &ExaminedServer) -> Check {
     }
 }
 
-/// Which nodes were seen lately, and whether they are of one release.
+/// The nodes that were seen lately, and whether all run the same release.
 fn nodes(examined: &ExaminedServer) -> Option<Check> {
     if examined.nodes.is_empty() {
         return None;

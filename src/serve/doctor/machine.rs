@@ -1,4 +1,4 @@
-//! The machine: versions of what runs here, the clock, how many files and connections a process may have.
+//! The machine: versions of what runs here, its clock, and how many files and connections a process may open.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,12 +13,12 @@ use crate::store::embedded::nameplate;
 use crate::store::redis::examine;
 use crate::{peer, wire};
 
-/// 2026-01-01: no register is older than allod.
+/// 2026-01-01: allod is not older, so no register can be.
 const BEGINNING_MS: u64 = 1_767_225_600_000;
-/// Files of the store, of whose history none stays open, the threads' own, and some to spare.
+/// For the store's files (it keeps none of the history open), for the threads, and some to spare.
 const DESCRIPTORS_BESIDE: u64 = 128;
 
-/// What this program is, and what it understands.
+/// The version of this program, and the formats and protocols that it understands.
 pub(super) fn versions() -> Check {
     Check::ok(
         "version",
@@ -34,7 +34,7 @@ pub(super) fn versions() -> Check {
     )
 }
 
-/// Does somebody keep the clock?
+/// Whether the clock is synchronised.
 pub(super) fn clock() -> Check {
     judged(now_ms(), SystemClock.boot_ms(), synchronised())
 }
@@ -46,17 +46,17 @@ fn judged(now_ms: u64, boot_ms: u64, synchronised: Option<bool>) -> Check {
         return Check::wrong("clock", seen, "set the clock: times and generations are made from it");
     }
     match synchronised {
-        Some(true) => Check::ok("clock", "kept by a time server"),
+        Some(true) => Check::ok("clock", "synchronised with a time server"),
         Some(false) => Check::warning(
             "clock",
-            "no time server keeps it: times in history drift, and differ between nodes",
+            "it is not synchronised: times in history drift, and differ between nodes",
             "`systemctl enable --now systemd-timesyncd`, or chrony; leases and cooldowns do not depend on it",
         ),
-        None => Check::ok("clock", "it goes; whether a time server keeps it cannot be asked here"),
+        None => Check::ok("clock", "it runs; whether it is synchronised cannot be found out here"),
     }
 }
 
-/// As systemd tells it: its own time service by a file, any other by the kernel's flag.
+/// As systemd reports it: its own time service by a file, any other by the kernel's flag.
 fn synchronised() -> Option<bool> {
     if Path::new("/run/systemd/timesync/synchronized").exists() {
         return Some(true);
@@ -69,7 +69,8 @@ fn synchronised() -> Option<bool> {
     }
 }
 
-/// Enough descriptors for all connections that are allowed, over TCP and as many over HTTP; of the server that runs, or of this shell.
+/// Whether there are enough descriptors for all connections that are allowed, over TCP and as many over HTTP. Looks at the
+/// limit of the running server if there is one, else at that of this process.
 pub(super) fn descriptors(config: &Config, holder: Option<&str>) -> Check {
     let wanted = config.server.max_connections.saturating_mul(2).saturating_add(DESCRIPTORS_BESIDE);
     let served = holder.and_then(|holder| holder.strip_prefix("process ")).and_then(limit_of);
@@ -78,7 +79,7 @@ pub(super) fn descriptors(config: &Config, holder: Option<&str>) -> Check {
         None => (getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), "of a process started here"),
     };
     let seen = format!(
-        "{limit} open files {whose}, {wanted} wanted for {} connections over TCP and as many over HTTP",
+        "{limit} open files {whose}; {wanted} are needed for {} TCP connections and as many HTTP connections",
         config.server.max_connections
     );
     if limit < wanted {
@@ -89,7 +90,7 @@ pub(super) fn descriptors(config: &Config, holder: Option<&str>) -> Check {
     Check::ok("descriptors", seen)
 }
 
-/// The soft limit of another process, if it may be read.
+/// The soft limit of another process, if this one may read it.
 fn limit_of(process: &str) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     soft_limit(&limits)
@@ -118,7 +119,8 @@ mod tests {
 
     #[test]
     fn the_limit_of_the_server_counts_and_not_that_of_the_shell() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units     \nMax open files            1024                 524288               files     \n";
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \nMax open files            \
+         1024                 524288               files     \n";
         assert_eq!(soft_limit(limits), Some(1_024));
         assert_eq!(
             soft_limit("Max open files            unlimited            unlimited            files"),

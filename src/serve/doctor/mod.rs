@@ -1,9 +1,10 @@
-//! What a server would find on this machine, told without starting one: for `allod doctor`.
+//! What a server would find on this machine, without starting one: for `allod doctor`.
 //!
-//! Each check looks and changes nothing: what it writes to time the disk has no name and is gone when it is closed. What a
-//! start refuses is asked of the same code that refuses it (`config`, `store::embedded::nameplate`, `store::redis::examine`).
+//! Each check looks and changes nothing: the file that times the disk has no name, and is gone when it is closed. Whatever a
+//! start would refuse is checked by the same code that refuses it (`config`, `store::embedded::nameplate`,
+//! `store::redis::examine`).
 //!
-//! Review notes: does each warning say what to do? Is a check that cannot be made said to be none?
+//! Review notes: does each warning say what to do? Does a check that cannot be made say so?
 
 mod configuration;
 mod directory;
@@ -24,22 +25,22 @@ use crate::store::redis::NearEnd;
 pub enum CheckState {
     /// As it should be.
     Ok,
-    /// It works, and somebody should look.
+    /// It works, but somebody should look.
     Warning,
-    /// A server does not start, or does not keep what it promises.
+    /// A server would not start, or would not keep its promises.
     Wrong,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What.
+    /// Its subject.
     pub check: &'static str,
-    /// How it is.
+    /// Its outcome.
     pub state: CheckState,
-    /// What was seen.
+    /// What was found.
     pub seen: String,
-    /// What to do; empty where nothing is to be done.
+    /// What to do; empty if nothing needs to be done.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hint: String,
 }
@@ -55,17 +56,17 @@ impl Check {
         Self { check, state: CheckState::Warning, seen: seen.into(), hint: hint.into() }
     }
 
-    /// A certificate of TLS to Redis has ended, or will soon.
+    /// A certificate for TLS to Redis has expired, or will soon.
     fn of_near_end(NearEnd { seen, hint }: NearEnd) -> Self {
         Self::warning("redis", seen, hint)
     }
 
-    /// Nodes of several releases were seen.
+    /// The nodes that were seen run several releases.
     pub fn of_several_releases(seen: impl Into<String>) -> Self {
         Self::warning("nodes", seen, "go on with the upgrade, one node after the other: `allod cluster drain`")
     }
 
-    /// It cannot be left so.
+    /// It must not stay like this.
     pub fn wrong(check: &'static str, seen: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { check, state: CheckState::Wrong, seen: seen.into(), hint: hint.into() }
     }
@@ -74,30 +75,30 @@ impl Check {
 /// What was found without asking a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Examined {
-    /// In the order in which they are told.
+    /// In the order in which they are printed.
     pub checks: Vec<Check>,
     /// A server has the data directory open.
     pub in_use: bool,
-    /// The data directory, where the register would be in files and can be looked at.
+    /// The data directory, if the register is kept in files and the directory can be examined.
     pub directory: Option<String>,
     /// Where a server with these settings listens, for clients and for HTTP.
     pub ports: Option<(String, String)>,
 }
 
-/// Looks at everything that a server with these sources would need.
+/// Checks everything that a server with this configuration would need.
 pub fn examine(sources: Result<Sources, String>) -> Examined {
     let loaded = sources.and_then(|sources| Config::load(&sources).map(|config| (sources, config)));
     let mut checks = vec![machine::versions()];
     let Ok((sources, config)) = loaded.inspect_err(|problem| checks.push(configuration::refused(problem))) else {
-        // Which directory, which store: nobody knows. What is left needs no settings.
+        // Without settings neither directory nor store is known. The remaining checks need none.
         checks.push(machine::clock());
         return Examined { checks, ..Examined::default() };
     };
     checks.extend(configuration::told(&sources, &config));
     let holder = match config.store.kind {
         StoreKind::Memory => {
-            let hint = "set `store.kind` to \"embedded\", unless nothing is to be kept";
-            checks.push(Check::warning("store", "the memory store keeps nothing beyond the server's end", hint));
+            let hint = "set `store.kind` to \"embedded\", unless nothing needs to be kept";
+            checks.push(Check::warning("store", "the memory store keeps nothing when the server ends", hint));
             None
         }
         StoreKind::Embedded | StoreKind::Redis => {
@@ -115,27 +116,27 @@ pub fn examine(sources: Result<Sources, String>) -> Examined {
     checks.push(machine::clock());
     checks.push(machine::descriptors(&config, holder.as_deref()));
     let ports = Some((config.server.listen.clone(), config.server.http_listen.clone()));
-    // Where it may not be looked into nobody knows who has it open.
+    // If the directory cannot be examined, nobody knows who has it open.
     let is_seen = checks.iter().all(|check| check.check != "directory" || check.state != CheckState::Wrong);
     let is_used = config.store.kind == StoreKind::Embedded && is_seen;
     let directory = is_used.then(|| config.store.directory.display().to_string());
     Examined { checks, in_use: holder.is_some(), directory, ports }
 }
 
-/// Two clocks that are kept differ by less.
+/// Two synchronised clocks differ by less.
 const CLOCKS_DIFFER_MS_MAX: u64 = 2_000;
 
-/// Do this machine's clock and another one (`whose`) agree?
+/// Whether this machine's clock agrees with another one (`whose`).
 pub fn clocks(whose: &str, here_ms: u64, there_ms: u64, hint: &str) -> Check {
     let differ = here_ms.abs_diff(there_ms);
     let seen = format!("{whose} clock and this machine's differ by {differ} ms");
     if differ > CLOCKS_DIFFER_MS_MAX { Check::warning("clocks", seen, hint) } else { Check::ok("clocks", seen) }
 }
 
-/// A register of another number of shards than the configuration says. `seen` is what the register is.
+/// The register has another number of shards than the configuration says. `seen` describes the register.
 fn other_shards(seen: &str, shards: u64, config: &Config) -> Option<Check> {
     let wanted = config.store.shards().filter(|&wanted| shards != u64::from(wanted))?;
-    let hint = format!("take `store.shards` out, or set it to {shards}: it is fixed at the first start");
+    let hint = format!("leave `store.shards` out, or set it to {shards}: it is fixed at the first start");
     Some(Check::wrong("register", format!("{seen}; the configuration says {wanted}"), hint))
 }
 

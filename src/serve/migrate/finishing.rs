@@ -1,10 +1,11 @@
-//! The end of a move that was broken off when the source was closed and the target not yet finished: is what is there whole, and is
-//! it all that there is?
+//! Ends a move that broke off when the source was closed and the target not yet finished: is the target's content whole, and
+//! is nothing else there?
 //!
-//! A target that says that it is unfinished may have been served all the same. *A register is moved to Redis and served; Redis goes
-//! back to before the move was finished, and nobody lives who would say it again. Whoever takes it for what was never served opens the
-//! source once more and removes it: what was granted since is granted again.* So it is looked whether anything was written behind the
-//! copy. Where the copy is whole, what stands behind it is the register, and it is finished; where it is not, nothing is touched.
+//! A target that says that it is unfinished may have been served all the same. *A register is moved to Redis and served;
+//! Redis goes back to a state before the move was finished, and no node is left that would mark it as finished again. If
+//! this were taken for a register that was never served, the source would be opened again and the target removed, and
+//! whatever was granted since would be granted again.* So this looks whether anything was written after the copy. If the
+//! copy is whole, it and what follows it are the register, and it is finished; if it is not, nothing is touched.
 //!
 //! Called by `migrate`.
 
@@ -15,11 +16,11 @@ use crate::store::history::Stretch;
 use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, fingerprint};
 use crate::store::{Digest, Head, Seq, ShardId, StoreError};
 
-/// Bytes of history that are looked through at once.
+/// Bytes of history that are read at once.
 const LOOKED_BYTES: usize = 1 << 20;
 
-/// Finishes a target that was whole when the source was closed. None where it is not as it was then, and never was served: the
-/// source is opened again, and is to be moved anew.
+/// Finishes a target that was whole when the source was closed. Returns none if the target is not as it was then and never
+/// was served: then the source is opened again, and has to be moved anew.
 pub(super) async fn finish(
     source: &dyn Movable,
     target: &dyn Movable,
@@ -38,17 +39,17 @@ pub(super) async fn finish(
         if !copied.is_some_and(|copied| is_whole(&copied)) {
             if went_on {
                 let text = format!(
-                    "{} was served after the register was moved there, and went back since to before all of it was there; \
-                     nothing was changed, for what was granted there is nowhere else",
+                    "{} was served after the register was moved there, and has since gone back to a state before the move was \
+                     complete; nothing was changed, because what was granted there is recorded nowhere else",
                     target.place()
                 );
                 return Err(CannotMove::WentOn(text));
             }
-            // It is unfinished, and nobody wrote to it: the source is still the only register.
+            // The target is unfinished, and nobody wrote to it: the source is still the only register.
             post(source, None, Vec::new()).await?;
             return Ok(None);
         }
-        // Once more: it may be closed at its primary only.
+        // Posted again: it may have reached only the primary.
         post(source, notice, Vec::new()).await?;
         post_whole(target, ends, (PATIENCE, None)).await?;
         Ok(Some(MovedRegister { tally: None, register, generation }))
@@ -58,22 +59,22 @@ pub(super) async fn finish(
     finished
 }
 
-/// How far the copy goes in a target.
+/// How far the copy extends in a target.
 struct Copied {
-    /// Where it ends in each shard; none where the history does not reach back there.
+    /// The last batch of the copy in each shard; none if the history does not reach back that far.
     ends: Option<Vec<LastOf>>,
-    /// Something was written behind it.
+    /// Something was written after the copy.
     went_on: bool,
 }
 
 impl Copied {
-    /// It is all that is there.
+    /// The copy is all that is there.
     fn all(ends: &[LastOf]) -> Self {
         Self { ends: Some(ends.to_vec()), went_on: false }
     }
 }
 
-/// Reads it from the history of the target.
+/// Finds the end of the copy in the history of the target.
 async fn copied(target: &dyn Movable, heads: &[(ShardId, Head)]) -> Result<Copied, StoreError> {
     let mut copied = Copied { ends: Some(Vec::new()), went_on: false };
     for (shard, head) in heads {

@@ -1,6 +1,6 @@
-//! Who else has a store open that is moved, and how the mover keeps it.
+//! Finds other processes that have a store open, and keeps the mover's own lease on it.
 //!
-//! A server that lives is refused; the lease of one that died is waited for, since nobody is there to end it.
+//! A live server makes the move fail. The lease of a server that died is waited for, because nobody is there to end it.
 //!
 //! Called by `migrate`.
 
@@ -14,17 +14,17 @@ use crate::limits;
 use crate::store::moving::Movable;
 use crate::store::{Head, NodeCard, ShardId, StoreError, Token, chain};
 
-/// Name under which the mover is seen by servers that wait for a shard.
+/// Name of the mover as servers that wait for a shard see it.
 const NAME: &str = "allod-migrate";
-/// How often it is looked whether another one is gone.
+/// How often to look whether another process is gone.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
-/// The lease of a node that died is over by then, and so is the time for which the register is left to it.
+/// By then the lease of a node that died is over, and so is the time for which the register is left to it.
 const LEASE_WAITED_FOR: Duration = Duration::from_millis(3 * limits::NODE_LEASE_MS);
 
-/// Refuses where another process has the store open, and is not seen there any more then.
+/// Fails if another process has the store open; then this one is no longer visible there either.
 pub(super) async fn alone(store: &dyn Movable) -> Result<(), CannotMove> {
     let process: u128 = rand::random();
-    // A move that was broken off may be seen, too.
+    // Unique, because an interrupted move may still be visible, too.
     let name = format!("{NAME}-{:08x}", process as u32);
     store.introduce(NodeCard { name, process, ..NodeCard::default() });
     let found = look_for_others(store, process).await;
@@ -34,7 +34,7 @@ pub(super) async fn alone(store: &dyn Movable) -> Result<(), CannotMove> {
     found
 }
 
-/// One that died is seen for a while: whether it did shows when it is not seen anew.
+/// A process that died remains visible for a while: that it did shows in its card not being renewed.
 async fn look_for_others(store: &dyn Movable, process: u128) -> Result<(), CannotMove> {
     let mut ages: BTreeMap<u128, u64> = BTreeMap::new();
     let end = tokio::time::Instant::now() + LEASE_WAITED_FOR;
@@ -55,7 +55,7 @@ async fn look_for_others(store: &dyn Movable, process: u128) -> Result<(), Canno
     }
 }
 
-/// Nobody need wait for the end of a lease.
+/// Releases everything, so that nobody need wait for the end of a lease.
 pub(super) async fn leave(store: &dyn Movable) {
     for left in [store.release().await, store.meet(false).await.map(drop)] {
         if let Err(error) = left {
@@ -64,8 +64,8 @@ pub(super) async fn leave(store: &dyn Movable) {
     }
 }
 
-/// Ends only if a lease could not be kept before the move `ends`. Then the source is closed, and to renew it is refused; that must
-/// not break off what finishes the target.
+/// Returns only if a lease could not be kept before the move `ends`. After that the source is closed and refuses renewals,
+/// which must not interrupt the finishing of the target.
 pub(super) async fn keep_leases(store: &dyn Movable, ends: &Cell<bool>) -> CannotMove {
     loop {
         tokio::time::sleep(Duration::from_millis(limits::NODE_LEASE_RENEWED_EVERY_MS)).await;
@@ -77,7 +77,7 @@ pub(super) async fn keep_leases(store: &dyn Movable, ends: &Cell<bool>) -> Canno
             store.meet(true).await
         };
         match kept.await {
-            // Whoever takes a shard meanwhile is noticed before anything is closed.
+            // If somebody takes a shard meanwhile, that is noticed before anything is closed.
             Ok(_) | Err(StoreError::Io { .. }) => {}
             Err(_) if ends.get() => {}
             Err(error) => return error.into(),
@@ -85,7 +85,7 @@ pub(super) async fn keep_leases(store: &dyn Movable, ends: &Cell<bool>) -> Canno
     }
 }
 
-/// Takes all shards; the first alone decides against others.
+/// Takes all shards. The first one alone decides against others.
 pub(super) async fn take_all(store: &dyn Movable, clock: &dyn Clock) -> Result<Vec<(ShardId, Head)>, CannotMove> {
     let mut heads = Vec::new();
     for shard in (0..store.info().shards).map(ShardId) {
@@ -94,14 +94,14 @@ pub(super) async fn take_all(store: &dyn Movable, clock: &dyn Clock) -> Result<V
     Ok(heads)
 }
 
-/// Takes a shard. The lease of a node that died is waited for: nobody renews it.
+/// Takes a shard. Waits for the lease of a node that died: nobody renews it.
 async fn take(store: &dyn Movable, shard: ShardId, clock: &dyn Clock) -> Result<Head, CannotMove> {
     let end = tokio::time::Instant::now() + LEASE_WAITED_FOR;
     loop {
         match store.take(shard, Token(clock.entropy())).await {
             Err(StoreError::Held { .. }) if tokio::time::Instant::now() < end => {
                 tokio::time::sleep(LOOKS_EVERY).await;
-                // As long as this takes, this process is there.
+                // Stays visible however long this takes.
                 store.meet(true).await?;
             }
             taken => return Ok(taken?),

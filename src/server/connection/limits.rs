@@ -1,7 +1,7 @@
-//! How long a client may take: over its limits its connection ends.
+//! How long a client may take; beyond these limits its connection ends.
 //!
-//! They are looked after by one timer, which goes on by itself: what is done for each request only moves the moments that it
-//! measures from.
+//! One timer checks all limits, and goes on by itself: the work for each request only moves the moments that it measures
+//! from.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Connection, End};
 use crate::server::sockets::WATCHERS_TAKE_WITHIN;
 
 impl Connection {
-    /// When to look after the limits next, if nothing happens.
+    /// When to check the limits next, if nothing happens.
     pub(super) fn until_look(&self) -> Duration {
         let bounds = &self.server.bounds;
         let soon = bounds.slow_client.min(bounds.partial_line).min(WATCHERS_TAKE_WITHIN);
@@ -25,7 +25,7 @@ impl Connection {
         }
     }
 
-    /// Brings the timer forward where something is watched now that was not before. Costs nothing while all goes well.
+    /// Brings the timer forward if a limit now applies that did not before. Costs nothing while all goes well.
     pub(super) fn arm(&self, timer: Pin<&mut Sleep>, backed_up: bool) {
         if backed_up || self.line_began.is_some() {
             let soon = tokio::time::Instant::now() + self.until_look();

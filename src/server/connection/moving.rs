@@ -1,7 +1,8 @@
-//! On which reactor thread a connection is served, and how it goes on on another one: with its session, what it has read and
-//! not handed on, and the answers that are on their way.
+//! How a connection moves to another reactor thread: with its session, what it has read and not handed on, and the answers that
+//! are on their way.
 //!
-//! Why it moves: `balance` has it leave a thread that is full, or it is quiet and the network that it asks lives elsewhere.
+//! It moves because `balance` wants it to leave a full thread, or because it is quiet and the network that it asks lives on
+//! another thread.
 //!
 //! Review notes: is anything of a thread kept over a move (a turn, a timer, a stream that the runtime polls)?
 
@@ -14,21 +15,21 @@ use tokio::net::TcpStream;
 use super::{Connection, End, QUIET_REQUESTS_MAX};
 use crate::server::session::AskedOn;
 
-/// Reads in a row that brought requests for a network of another thread, before a quiet one moves there.
+/// How many reads in a row must bring requests for a network of another thread before a quiet connection moves there.
 const FOLLOWS_AFTER: u32 = 32;
 
-/// Why it is not served on this thread any more.
+/// Why a connection is no longer served on this thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Ended(End),
-    /// It goes on, on another one, and why.
+    /// It goes on on that thread, and why.
     Moves(usize, &'static str),
 }
 
-/// Serves it on this reactor thread. A stream belongs to the runtime that polls it, so it comes as the system has it.
+/// Serves a connection on this reactor thread. A tokio stream belongs to the runtime that polls it, so the plain socket is passed.
 pub(super) fn go_on(reactor: usize, mut connection: Connection, stream: std::net::TcpStream) {
     let server = Arc::clone(&connection.server);
-    // Boxed: what it ends in may be the same again.
+    // Boxed because the future contains itself: it may end in another `go_on`.
     let serving: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
         let stream = match TcpStream::from_std(stream) {
             Ok(stream) => stream,
@@ -46,26 +47,26 @@ pub(super) fn go_on(reactor: usize, mut connection: Connection, stream: std::net
             },
         }
     });
-    // Where the thread is gone the server has stopped.
+    // If the thread is gone the server has stopped.
     server.reactors[reactor].spawn(serving);
 }
 
 impl Connection {
-    /// It is not served any more, for no fault of its client.
+    /// Counts and logs a connection that cannot be served any more, through no fault of its client.
     fn cannot_go_on(&self, error: &io::Error) {
         self.server.metrics.clients.connections_closed.with_label_values(&["not_served"]).inc();
         tracing::warn!(peer = %self.peer, %error, "a connection cannot be served on its thread");
     }
 
-    /// Whether it is to go on on another thread.
+    /// Whether it is to go on on another thread, and why.
     pub(super) fn moves(&mut self) -> Option<Left> {
         let follows = self.follows();
         let leaves = self.server.balance.take_leave(self.placed.on()).map(|to| Left::Moves(to, "full"));
         leaves.or_else(|| follows.map(|to| Left::Moves(to, "follows")))
     }
 
-    /// To which thread it is to move because the network that it asks lives there. A quiet one: it asks once in a while,
-    /// and each time its request, and then the answer, would wake another thread. Busy ones are better off apart.
+    /// The thread to move to because the network that this connection asks lives there. Only quiet connections move so: they ask
+    /// now and then, and each request and its answer would wake another thread. Busy ones are better off on different threads.
     fn follows(&mut self) -> Option<usize> {
         let is_quiet = self.session.in_flight() <= QUIET_REQUESTS_MAX;
         let on = match self.session.take_asked_on() {
@@ -137,7 +138,7 @@ mod tests {
         client.write_all(ping(1).as_bytes()).unwrap();
         assert_eq!((answer(), server.balance.connections()), (pong(1), vec![1, 0]));
 
-        // In the middle of a line, behind another one.
+        // In the middle of a line, after a whole one.
         server.balance.one_moves(0, 1);
         let both = ping(2) + &ping(3);
         let (begin, rest) = both.split_at(both.len() - 20);
@@ -146,7 +147,7 @@ mod tests {
         client.write_all(rest.as_bytes()).unwrap();
         assert_eq!((answer(), answer(), server.balance.connections()), (pong(2), pong(3), vec![0, 1]));
 
-        // With a request that waits for this node to be something again: told of it on the other thread.
+        // With a request that waits for this node to have a role again: it learns of that on the other thread.
         server.seat.become_role(Role::Between);
         server.balance.one_moves(1, 0);
         let held = "{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ip.list\",\"params\":{\"network\":\"lan\"}}\n";
@@ -170,7 +171,7 @@ mod tests {
         drop(system);
     }
 
-    /// As where its thread has no room for one more, say.
+    /// For example when the thread has no room for one more.
     #[test]
     fn a_connection_that_its_thread_cannot_take_is_closed_and_counted_and_leaves_no_place_taken() {
         let system = actix::System::new();
@@ -180,7 +181,7 @@ mod tests {
         own.reactors = vec![arbiter.handle().into()];
         own.balance = Balance::of(&own.reactors);
         own.balance.looks_never();
-        // A file is nothing that can be waited for.
+        // A plain file cannot be polled.
         let no_socket = TcpStream::from(std::os::fd::OwnedFd::from(tempfile::tempfile().unwrap()));
         no_socket.set_nonblocking(true).unwrap();
         let held = Arc::new(());

@@ -14,7 +14,7 @@ use crate::wire::{RpcError, params};
 
 pub(super) fn create(ask: params::NetworkCreate, shape: &mut Shape) -> Result<Errand, RpcError> {
     if ask.if_version.is_some() {
-        return Err(RpcError::invalid("if_version", "`if_version` has no meaning for a network that is made now"));
+        return Err(RpcError::invalid("if_version", "`if_version` has no meaning for a network that is being created"));
     }
     let if_absent = ask.if_absent.unwrap_or(false);
     shape.if_absent = if_absent;
@@ -99,7 +99,7 @@ pub(super) fn pool_add(ask: params::PoolAdd, shape: &mut Shape) -> Result<Errand
     shape.if_absent = if_absent;
     match (ask.range, &ask.subnet) {
         (Some(_), Some(_)) => {
-            return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other; name one of them"));
+            return Err(RpcError::invalid("subnet", "`range` and `subnet` exclude each other; give only one of them"));
         }
         (None, None) => return Err(RpcError::invalid("range", "`range` or `subnet` must be given")),
         (Some(_), None) | (None, Some(_)) => {}

@@ -56,7 +56,7 @@ pub(super) fn history(ask: params::EventsHistory) -> Result<Job, RpcError> {
     let network = ask.network.as_ref().map(input::network_text);
     let (realm, address, owner, scope) = (ask.realm, ask.address, ask.owner, ask.scope);
     if ask.from.zip(ask.to).is_some_and(|(from, to)| from > to) {
-        let problem = "`to` is before `from`: nothing happens between them; exchange them, or leave one of them out";
+        let problem = "`to` is before `from`; exchange them, or leave one out";
         return Err(RpcError::invalid("to", problem));
     }
     let filter =
@@ -64,7 +64,7 @@ pub(super) fn history(ask: params::EventsHistory) -> Result<Job, RpcError> {
     let after = ask.after.as_ref().map(|after| after.as_str());
     match ask.at {
         Some(_) if ask.from.is_some() || ask.to.is_some() => {
-            Err(RpcError::invalid("at", "`at` excludes `from` and `to`: it is one time"))
+            Err(RpcError::invalid("at", "`at` and `from` or `to` exclude each other: `at` is one moment"))
         }
         Some(at) => {
             let after = after.map(held_cursor).transpose()?;
@@ -81,13 +81,13 @@ fn event_cursor(field: &str, text: &str) -> Result<Cursor, RpcError> {
     place::parse(text).ok_or_else(|| {
         RpcError::invalid(
             field,
-            format!("`{field}` is no cursor that this server gave out; take one of an answer or event"),
+            format!("`{field}` is not a cursor that this server gave out; use one from an answer or event"),
         )
     })
 }
 
 fn no_cursor() -> RpcError {
-    RpcError::invalid("after", "`after` is no `next` of an earlier page of this list; begin without it")
+    RpcError::invalid("after", "`after` is not the `next` of an earlier page of this list; begin without it")
 }
 
 fn network_cursor(text: &str) -> Result<ListPlace, RpcError> {

@@ -1,17 +1,17 @@
-//! `next` of lists: opaque to clients, readable for us. Name, id, the last address shown (`-`: none), and the moment whose
-//! names the list goes by.
+//! The `next` of lists: opaque to clients, readable for us. It has the name, the id, the last address shown (`-` for none),
+//! and the moment whose names the list uses.
 
 use crate::actors::coordinator::ListPlace;
 use crate::actors::events::held::HeldPlace;
 use crate::core::catalog::Naming;
 
-/// Nothing: no name and no address is written so.
+/// Stands for nothing: no name and no address is written like this.
 const FIRST: &str = "-";
 
-/// As text.
+/// Writes a place as text.
 pub fn write(place: &ListPlace) -> String {
     let ListPlace { name, id, address, naming } = place;
-    // Names have no blanks, nor have ids and addresses.
+    // Neither names nor ids nor addresses have blanks.
     let mut text = format!("{name} {id}");
     if address.is_some() || naming.is_some() {
         text += &address.map_or_else(|| format!(" {FIRST}"), |address| format!(" {address}"));
@@ -22,7 +22,7 @@ pub fn write(place: &ListPlace) -> String {
     text
 }
 
-/// From text.
+/// Reads a place from text.
 pub fn parse(text: &str) -> Option<ListPlace> {
     let mut parts = text.split(' ');
     let (name, id) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -44,7 +44,7 @@ fn parse_moment(text: &str) -> Option<Naming> {
     parts.next().is_none().then_some(Naming { line, changes, arrangement })
 }
 
-/// As text, of a place in a list of what was held at a time.
+/// Writes a place in a list of what was held at a time.
 pub fn write_held(place: HeldPlace) -> String {
     match place {
         HeldPlace::First => FIRST.to_owned(),
@@ -52,7 +52,7 @@ pub fn write_held(place: HeldPlace) -> String {
     }
 }
 
-/// From text.
+/// Reads a place in a list of what was held at a time.
 pub fn parse_held(text: &str) -> Option<HeldPlace> {
     if text == FIRST {
         return Some(HeldPlace::First);

@@ -1,4 +1,4 @@
-//! What deployments are answered with.
+//! The answers of the deployment methods.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ fn state_word(state: SlotState) -> &'static str {
     }
 }
 
-/// The reserved range in which a holding lies that is not for its holder.
+/// The reserved range that a holding lies in, if the range is not for its holder.
 fn in_the_reserve_of(view: &View) -> Option<&ReservedRange> {
     let held = &view.reservation;
     let at = Cidr::new(view.address, held.prefix_length)?.range();

@@ -1,4 +1,4 @@
-//! Events of the core as the protocol's noun.
+//! Turns events of the core into the protocol's noun.
 
 use super::nouns::{l2, network_kind, policy, subnet, text_of};
 use crate::actors::events::{Cursor, Happened, What};
@@ -9,17 +9,17 @@ use crate::wire::nouns::{self, EventState, EventType, HoldingState, NetworkState
 use crate::wire::params::query::ReservationKind as WireKind;
 use crate::wire::values::{Cursor as CursorText, LabelMap, Number, PrefixLength};
 
-/// A cursor as it is answered.
+/// A cursor as clients see it.
 pub fn cursor_text(at: &Cursor) -> CursorText {
     cursor::write(at).parse().expect("a cursor is within its bound and not empty")
 }
 
-/// The cursor of one network that stands there.
+/// The cursor of one network at this place.
 pub fn place_text(place: &Place) -> CursorText {
     cursor_text(&Cursor::new(false, [*place]))
 }
 
-/// An event; `at` stands behind it.
+/// An event; `at` is the place after it.
 pub fn event(happened: &Happened, at: &Cursor) -> nouns::Event {
     let (network, network_id) = (happened.name.clone(), happened.network);
     let by = happened.by.to_string();
@@ -62,7 +62,7 @@ fn kind(kind: ReservationKind) -> WireKind {
     }
 }
 
-/// As the protocol calls it.
+/// The protocol's name for a kind of event.
 pub(crate) fn event_type(kind: EventKind) -> EventType {
     match kind {
         EventKind::Granted => EventType::Granted,
@@ -100,7 +100,8 @@ fn holding(held: &Reservation, happened: &Happened) -> HoldingState {
     );
     state.claimant = held.claimant.clone();
     state.obsolete = held.obsolete.as_ref().map(|obsolete| nouns::Obsolete::new(obsolete.since, obsolete.plan));
-    // Leases are counted in the shard's time: the wall clock of the event and what was left then, or over, tell the end.
+    // Leases are counted in the shard's time. The wall clock of the event, plus or minus the time then left or overdue,
+    // gives the end.
     let left_ms = |lease: crate::core::state::Lease| lease.ends.0.wrapping_sub(happened.time.0) as i64;
     state.expires_at = held.lease.map(|lease| WallTime(happened.wall.0.saturating_add_signed(left_ms(lease))));
     if let Some(details) = held.details.as_deref() {

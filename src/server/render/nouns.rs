@@ -1,6 +1,8 @@
-//! Configuration, usage, maps and scopes of the core as the nouns of the protocol.
+//! Turns configuration, usage, maps and scopes of the core into the protocol's nouns.
 
-use crate::core::outcome::{AddressState, Contested, Counts, Drawing, NetworkView, PoolMap, ScopeUsage, UsageReport};
+use crate::core::outcome::{
+    AddressState, Contested, Counts, Drawing, NetworkView, PoolMap, Present, ScopeUsage, UsageReport,
+};
 use crate::core::state::{NetworkKind, Policy, PoolConfig, PoolKind, ReservedRange, SubnetConfig};
 use crate::wire::values::{LabelMap, Number, Share};
 use crate::wire::{nouns, params, values};
@@ -132,7 +134,7 @@ pub(super) fn used_ratio(counts: &Counts) -> Share {
     Share::new(share.clamp(0.0, 1.0)).unwrap_or_else(|| Share::new(0.0).expect("0 is a share"))
 }
 
-/// The members of usage that all its nouns have.
+/// Fills the members that all nouns of usage have.
 macro_rules! counted {
     ($noun:path, $counts:expr, { $($more:tt)* }) => {{
         let counts = $counts;
@@ -190,15 +192,18 @@ pub(super) fn scope(usage: &ScopeUsage) -> nouns::ScopeEntry {
 fn conflict(contested: &Contested) -> nouns::Conflict {
     let Contested { network, network_id, conflict, present } = contested;
     let (late, since) = (conflict.holder.clone(), conflict.granted_at);
-    let present = present.as_ref().map(|(address, held)| nouns::PresentClaim {
-        address: *address,
-        prefix_length: held.prefix_length,
-        scope: held.holder.scope.clone(),
-        owner: held.holder.owner.clone(),
-        slot: held.holder.slot.clone(),
-        generation: held.generation,
-        since: held.created_at,
-    });
+    let present =
+        present.as_ref().map(|Present { network, network_id, address, reservation: held }| nouns::PresentClaim {
+            network: network.clone(),
+            network_id: *network_id,
+            address: *address,
+            prefix_length: held.prefix_length,
+            scope: held.holder.scope.clone(),
+            owner: held.holder.owner.clone(),
+            slot: held.holder.slot.clone(),
+            generation: held.generation,
+            since: held.created_at,
+        });
     nouns::Conflict {
         network: network.clone(),
         network_id: *network_id,
@@ -210,6 +215,7 @@ fn conflict(contested: &Contested) -> nouns::Conflict {
             slot: late.slot,
             generation: conflict.generation,
             since,
+            mac: conflict.mac,
         },
         present,
         found_at: conflict.found_at,

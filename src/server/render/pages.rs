@@ -1,7 +1,7 @@
-//! Lists, a page at a time: as much as one answer may hold, and where the next page begins.
+//! Lists, one page at a time: as much as fits into one answer, and where the next page begins.
 //!
-//! Before: `render`. What a page holds was read by the actors, at most as many records as were asked for; here it ends
-//! earlier where its text would become too long.
+//! Before: `render`. The actors read the records of a page, at most as many as were asked for; here the page ends earlier if
+//! its text would become too long.
 
 use super::nouns::{network, scope};
 use super::{Renderer, Shape, cursor, event, noun};
@@ -11,10 +11,10 @@ use crate::core::outcome::{NetworkView, ScopeUsage, UsageReport, View};
 use crate::limits::ANSWER_BYTES_MAX;
 use crate::server::text;
 
-/// What is kept free of an answer's bound for its envelope and last members.
+/// The part of an answer's bound that is reserved for its envelope and last members.
 const ANSWER_SLACK_BYTES: usize = 64 << 10;
 
-/// Of a list that has no further page.
+/// For a list that has no further page.
 pub(super) const WHOLE: (Option<&ListPlace>, &ListOrder) = (None, &ListOrder { naming: None, elsewhere: Vec::new() });
 
 impl Renderer {
@@ -39,7 +39,7 @@ impl Renderer {
         let mut next = next.cloned();
         for (at, view) in views.iter().enumerate() {
             if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
-                // The page is full before its limit: the next begins behind the last one shown.
+                // The page is full before its limit: the next one begins after the last reservation shown.
                 let last = &views[at - 1];
                 next = Some(order.behind(&last.network, Some(last.address)));
                 break;
@@ -110,7 +110,7 @@ pub(super) fn scopes_page(out: &mut Vec<u8>, page: &[ScopeUsage], more: bool) {
     out.push(b'}');
 }
 
-/// Appends events as far as they fit; `behind` says where a page goes on that ends with one of them.
+/// Appends as many events as fit; `behind` tells where the next page begins if this page ends with a given event.
 pub(super) fn events_page(
     out: &mut Vec<u8>,
     events: impl Iterator<Item = (Happened, Cursor)>,
@@ -141,7 +141,7 @@ pub(super) fn events_page(
     out.push(b'}');
 }
 
-/// Appends the cursor from which who watches misses nothing.
+/// Appends the cursor from which a watcher misses nothing.
 fn event_cursor(out: &mut Vec<u8>, at: Option<&Cursor>) {
     if let Some(at) = at {
         text::key!(out, "cursor");

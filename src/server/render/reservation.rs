@@ -1,7 +1,7 @@
-//! Reservations and grants, written by hand: they are what a busy server answers.
+//! Writes reservations and grants by hand, because they are most of what a busy server answers.
 //!
-//! What they show of network and subnet is written once and kept (`Renderer::parts`) as long as the configuration is the
-//! same. Before: `render`, and `pages` and `deployments`, which show reservations, too.
+//! The part about network and subnet is written once and kept (`Renderer::parts`) as long as the configuration is the same.
+//! Before: `render`; also `pages` and `deployments`, which show reservations.
 //!
 //! Review notes: is a new member of the reservation in the order of the protocol's page? Is it left out when empty?
 
@@ -14,7 +14,7 @@ use crate::core::state::{NetworkConfig, ReservationKind, SubnetConfig};
 use crate::core::types::Generation;
 use crate::server::text;
 
-/// What a reservation shows of its network and subnet.
+/// The part of a reservation about its network and subnet.
 #[derive(Debug)]
 pub(super) struct NetworkParts {
     network: Arc<NetworkConfig>,
@@ -55,7 +55,7 @@ impl Renderer {
         kept.as_ref().expect("it was put there just now")
     }
 
-    /// Appends a reservation, its closing brace left out.
+    /// Appends a reservation without its closing brace.
     pub(super) fn open_reservation(&mut self, out: &mut Vec<u8>, view: &View) {
         let held = &*view.reservation;
         let parts = self.parts(view);
@@ -171,7 +171,7 @@ impl Renderer {
     }
 }
 
-/// What is answered most, in one piece.
+/// The most frequent answer, in one piece.
 fn brief_grant(out: &mut Vec<u8>, grant: &Grant) {
     let held = &grant.view.reservation;
     let mut line = text::ShortText::default();

@@ -1,6 +1,6 @@
-//! A session's way out: answers, alone or as members of a batch, and what its subscriptions have to say.
+//! What leaves a session: answers, alone or as members of a batch, and events of its subscriptions.
 //!
-//! Review notes: is a batch's count lowered in every path?
+//! Review notes: does every path lower the count of a batch?
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::wire::nouns::{SessionSetResult, Subscription};
 use crate::wire::{self, Id, RpcError, answer};
 
 impl Session {
-    /// What is sent need not be an answer: events may be watched.
+    /// Allows watches: events may be sent that answer no request.
     pub fn allow_watches(&mut self) {
         self.watches = Some(Watches::new(Arc::clone(&self.server), self.outlet.clone()));
     }
 
-    /// Are events watched?
+    /// Does this session have subscriptions?
     pub fn is_watching(&self) -> bool {
         self.watches.as_ref().is_some_and(|watches| !watches.is_empty())
     }
 
-    /// Ends all subscriptions; none begins any more.
+    /// Ends all subscriptions, and lets none begin.
     pub fn end_watches(&mut self) {
         if let Some(watches) = &mut self.watches {
             watches.end_all();
         }
     }
 
-    /// What a subscription has to say goes out behind what is there.
+    /// Appends what a subscription has to say.
     pub(super) fn noticed(&mut self, notice: Notice) {
         let Some(watches) = &mut self.watches else { return };
         if self.notices.end != self.out.len() {
@@ -44,13 +44,13 @@ impl Session {
         self.notices.end = self.out.len();
     }
 
-    /// Is nothing of it under way, and nothing of what its client has not taken yet an answer?
+    /// Is nothing under way, and does the output that the client has not taken consist of events only?
     pub fn only_watches(&self) -> bool {
         let notices = &self.notices;
         self.in_flight() == 0 && notices.end == self.out.len() && notices.start <= self.taken
     }
 
-    /// Lets go of the bytes that its client took.
+    /// Drops the bytes that the client has taken.
     pub fn forget_taken(&mut self) {
         self.out.drain(..self.taken);
         let Range { start, end } = self.notices;
@@ -58,7 +58,7 @@ impl Session {
         self.taken = 0;
     }
 
-    /// All of `out` is written.
+    /// Notes that all of `out` is written.
     pub fn written(&mut self) {
         self.notices = 0..0;
         if let Some(watches) = &mut self.watches {
@@ -66,7 +66,7 @@ impl Session {
         }
     }
 
-    /// It is answered with a result.
+    /// Counts a request that is answered with a result.
     fn note_done(&mut self, pending: &Pending, now: Instant) {
         let (method, read) = (pending.shape.method, pending.read);
         if pending.waits { self.tally.waited(method, read, now) } else { self.tally.done(method, read, now) }
@@ -98,7 +98,7 @@ impl Session {
                         self.note_done(&pending, now);
                         let result = Subscription { subscription: begun.number };
                         self.finish(&pending, |_, out| noun(out, &result));
-                        // Nothing is said before that.
+                        // The subscription says nothing before this.
                         begun.start();
                     }
                     Some(Err(error)) => self.finish_error(pending, &error),

@@ -1,4 +1,4 @@
-//! What one read brought, by network: one message for each, however many it brought for it.
+//! The requests of one read, by network: one message for each network, however many requests there are for it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::actors::routes::Route;
 use crate::core::types::{Name, NetworkId};
 use crate::wire::values::NetworkRef;
 
-/// Requests of one read for one network.
+/// The requests of one read for one network.
 #[derive(Debug)]
 pub(super) struct RequestGroup {
     pub(super) to: To,
@@ -29,7 +29,7 @@ impl To {
     fn is_same_network(&self, other: &To) -> bool {
         match (self, other) {
             (To::Here { route, .. }, To::Here { route: other, .. }) => route.id == other.id,
-            // A name and an id may be one network's: then they must not change places.
+            // A name and an id may belong to one network: then these requests must keep their order.
             (To::There(NetworkRef::Name(_)), To::There(NetworkRef::Id(_)))
             | (To::There(NetworkRef::Id(_)), To::There(NetworkRef::Name(_))) => true,
             (To::There(network), To::There(other)) => network == other,
@@ -46,10 +46,10 @@ impl To {
     }
 }
 
-/// Whom a client asked since somebody looked last.
+/// What a client has asked since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AskedOn {
-    /// Nobody.
+    /// Nothing.
     #[default]
     Nothing,
     /// One network, whose actor lives on this reactor thread.
@@ -58,14 +58,14 @@ pub enum AskedOn {
     Elsewhere,
 }
 
-/// In the order in which their first requests came.
+/// The groups of one read, in the order in which their first requests came.
 #[derive(Debug)]
 pub(super) struct RequestGroups {
     all: Vec<RequestGroup>,
-    /// The last one of each network of this node: one read may bring a request for each of many, and none is compared with
-    /// all before it.
+    /// The last group of each network of this node. One read may bring requests for many networks, so a request must not be
+    /// compared with all earlier ones.
     last_of: HashMap<NetworkId, usize>,
-    /// Requests of the last message: the next one is likely to have as many.
+    /// Number of requests in the last message: the next one is likely to have as many.
     usual: usize,
 }
 
@@ -76,7 +76,7 @@ impl Default for RequestGroups {
 }
 
 impl RequestGroups {
-    /// Whom they ask.
+    /// What these groups ask.
     pub(super) fn asked_on(&self) -> AskedOn {
         match &self.all[..] {
             [] => AskedOn::Nothing,
@@ -87,7 +87,7 @@ impl RequestGroups {
         }
     }
 
-    /// The last one, if it is of a network of this node that is called so and was asked by its name.
+    /// The last group, if it is for a network of this node with this name and was asked by name.
     pub(super) fn last_if_named(&self, name: &Name) -> Option<usize> {
         match self.all.last()?.to {
             To::Here { ref route, by_name: true } if route.name.as_ref() == Some(name) => Some(self.all.len() - 1),
@@ -95,7 +95,7 @@ impl RequestGroups {
         }
     }
 
-    /// The group that a request joins: the last one of its network, or a new one.
+    /// The group that a request joins: the last one for its network, or a new one.
     pub(super) fn joined_by(&mut self, to: To) -> usize {
         let last = match &to {
             To::Here { route, .. } => self.last_of.get(&route.id).copied(),
@@ -103,7 +103,7 @@ impl RequestGroups {
         };
         match last {
             Some(at) if self.all[at].to.is_named_as(&to) => at,
-            // Named in two ways in one read: a new group goes behind the earlier one, so order stays.
+            // Named in two ways in one read: a new group goes after the earlier one, which keeps the order.
             Some(_) | None => {
                 let at = self.all.len();
                 if let To::Here { route, .. } = &to {
@@ -120,7 +120,7 @@ impl RequestGroups {
         self.all[group].items.push(item);
     }
 
-    /// Takes all of them.
+    /// Takes all groups.
     pub(super) fn drain(&mut self) -> std::vec::Drain<'_, RequestGroup> {
         if let Some(last) = self.all.last() {
             self.usual = last.items.len();

@@ -1,10 +1,10 @@
-//! How much a session has in memory of what its client asked and has not taken yet.
+//! Bounds of what a session has in memory: requests that are not answered, and answers that the client has not taken.
 //!
-//! Short requests have long answers, so counting requests bounds nothing. Few whose answers may be long are under way at
-//! once; while the client does not take what is answered, nothing more is begun; and the members of a batch, which leave
-//! together, are refused once those before them are long.
+//! Short requests can have long answers, so counting requests bounds nothing. Therefore only few requests with long answers are
+//! under way at once; while the client does not take its answers, nothing more is begun; and members of a batch, whose answers
+//! leave together, are refused once those before them are long.
 //!
-//! Review notes: is everything that is added taken away where it leaves?
+//! Review notes: is everything that is added to a count subtracted where it leaves?
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +16,10 @@ use crate::limits::{
 use crate::server::render::Shape;
 use crate::wire::{ErrorKind, Method, RpcError};
 
-/// Output that waits for the client; beyond it nothing more is read or begun.
+/// Bytes of output that wait for the client; beyond it nothing more is read or begun.
 pub const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
 
-/// Answers that several sessions have in memory together, and how many bytes of them there may be before long ones are refused.
+/// The answers that several sessions have in memory together, with a bound in bytes; beyond it long ones are refused.
 #[derive(Debug)]
 pub struct AnswersTogether {
     bytes: AtomicUsize,
@@ -27,18 +27,18 @@ pub struct AnswersTogether {
 }
 
 impl AnswersTogether {
-    /// None yet; of so many bytes.
+    /// No answers yet, with this bound.
     pub fn of(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { bytes: AtomicUsize::new(0), bytes_max })
     }
 
-    /// What one of them has of it: nothing yet.
+    /// The share of one session: nothing yet.
     pub fn share(self: &Arc<Self>) -> AnswersShare {
         AnswersShare { together: Arc::clone(self), bytes: 0 }
     }
 }
 
-/// What one session has of [`AnswersTogether`]. It lives on with its answers until they are taken.
+/// The share of one session in [`AnswersTogether`]. It lives as long as its answers, until they are taken.
 #[derive(Debug)]
 pub struct AnswersShare {
     together: Arc<AnswersTogether>,
@@ -46,13 +46,13 @@ pub struct AnswersShare {
 }
 
 impl AnswersShare {
-    /// So many bytes by now.
+    /// Sets the bytes of this share.
     fn note(&mut self, bytes: usize) {
         self.together.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.together.bytes.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
     }
 
-    /// Is there room for nothing more?
+    /// Is the bound reached?
     fn is_full(&self) -> bool {
         self.together.bytes.load(Ordering::Relaxed) >= self.together.bytes_max
     }
@@ -64,7 +64,7 @@ impl Drop for AnswersShare {
     }
 }
 
-/// What is in memory, apart from [`Session::out`].
+/// What a session has in memory, apart from [`Session::out`].
 #[derive(Debug, Default)]
 pub(super) struct Room {
     /// Requests under way whose answers may be long.
@@ -73,16 +73,16 @@ pub(super) struct Room {
     asked: usize,
     /// Bytes of answers that wait for the other members of their batches.
     pub(super) batched: usize,
-    /// Something is not begun because the client does not take what is answered.
+    /// Whether requests are held back because the client does not take its answers.
     held_back: bool,
-    /// The server stops: who does not take what is answered holds nothing up.
+    /// Whether the server stops: then a client that does not take its answers holds nothing up.
     hurries: bool,
-    /// What it has of the answers of several sessions together, if those have a bound.
+    /// Its share in the answers of several sessions, if those have a bound.
     share: Option<AnswersShare>,
 }
 
-/// May its answer be long? What tells of much, and what answers a whole network, subnet or deployment, changed or not. What is let
-/// go is told of once, and is no more than is held; but who only asks what would be let go may ask again and again.
+/// May the answer of this method be long? Lists may, and answers with a whole network, subnet or deployment, changed or not. A list
+/// of released reservations counts as short, because each is released only once; but a dry run of a release can be repeated.
 fn may_be_long(shape: &Shape) -> bool {
     match shape.method {
         Method::IpList
@@ -143,8 +143,8 @@ fn may_be_long(shape: &Shape) -> bool {
     }
 }
 
-/// Does it count among the long ones? What waits for capacity stands in nobody's way, least of all in that of who would make room
-/// for it; and what it is granted at last it is told of once.
+/// Does this request count as long? A request that waits for capacity does not: it must not hold up the one that would make room for
+/// it, and it is answered only once.
 fn is_long(pending: &Pending) -> bool {
     !pending.waits && may_be_long(&pending.shape)
 }
@@ -163,7 +163,7 @@ impl Room {
         self.long += usize::from(is_long(pending));
     }
 
-    /// To be told while it is not marked as one that waits.
+    /// Notes that a request begins to wait. Must be called before it is marked as waiting.
     pub(super) fn begins_to_wait(&mut self, pending: &Pending) {
         self.long -= usize::from(is_long(pending));
     }
@@ -184,12 +184,12 @@ impl Session {
         self.room.batched > 0
     }
 
-    /// Its answers count among these.
+    /// Makes the answers of this session count among these.
     pub fn counts_among(&mut self, together: &Arc<AnswersTogether>) {
         self.room.share = Some(together.share());
     }
 
-    /// What its answers are of those of several sessions, to be kept until they are taken.
+    /// Takes the share of this session's answers, to be kept until the client has taken them.
     pub fn take_share(&mut self) -> Option<AnswersShare> {
         self.note_answers();
         self.room.share.take()
@@ -200,18 +200,19 @@ impl Session {
         self.room.share.iter_mut().for_each(|share| share.note(bytes));
     }
 
-    /// Does the client leave so much of what is answered that nothing more is begun?
+    /// Has the client left so many answers untaken that nothing more is begun?
     pub(super) fn is_backed_up(&self) -> bool {
         self.out.len() - self.taken >= OUT_BYTES_MAX && !self.room.hurries
     }
 
-    /// Is nothing more begun? Notes that there is something to go on with.
+    /// Is nothing more to be begun now? Notes that requests are held back.
     pub(super) fn holds_back(&mut self) -> bool {
         self.room.held_back = self.is_backed_up();
         self.room.held_back
     }
 
-    /// Begins what was held back, if the client took what was answered: as what this node is by now, which no answer told it.
+    /// Begins the requests that were held back, if the client has taken its answers. The role of the node is looked at first, because
+    /// no answer has reported it.
     pub fn go_on_if_taken(&mut self) {
         if self.room.held_back && !self.is_backed_up() {
             self.room.held_back = false;
@@ -219,7 +220,7 @@ impl Session {
         }
     }
 
-    /// From now on nobody waits for the client to take what is answered.
+    /// From now on a client that does not take its answers holds nothing up.
     pub(super) fn hurry(&mut self) {
         self.room.hurries = true;
         if std::mem::take(&mut self.room.held_back) {
@@ -227,13 +228,13 @@ impl Session {
         }
     }
 
-    /// Must it wait until fewer long answers are under way?
+    /// Must this request wait until fewer long answers are under way?
     pub(super) fn is_crowded(&self, queued: &Queued) -> bool {
         self.room.long >= LONG_REQUESTS_MAX && may_be_long(&queued.ready.shape)
     }
 
-    /// A long answer that there is no room for, and that nobody waits for: of a batch the others are long already, those of
-    /// several clients are together, or the server stops and the client takes nothing.
+    /// The refusal of a long answer for which there will be no room: the other answers of its batch are long already, the answers of
+    /// several clients together are, or the server stops and the client takes nothing.
     pub(super) fn too_much(&mut self, queued: &Queued) -> Option<RpcError> {
         if !may_be_long(&queued.ready.shape) {
             return None;
@@ -242,7 +243,7 @@ impl Session {
         let own = queued.batch.and_then(|at| self.batches.get(at)?.as_ref()).map_or(0, |batch| batch.text.len());
         let message = if own >= BATCH_ANSWER_BYTES_MAX {
             format!(
-                "the answers of the batch have {BATCH_ANSWER_BYTES_MAX} bytes already, and leave together; ask for less at once"
+                "the answers of this batch already have {BATCH_ANSWER_BYTES_MAX} bytes, and are sent together; ask for less at once"
             )
         } else if queued.batch.is_some() && self.room.batched >= BATCHES_ANSWER_BYTES_MAX {
             format!(

@@ -1,34 +1,33 @@
-//! How a session learns what its node is by now. What waited for that goes on with whoever notices it first: who has the
-//! session, or the next line of its client.
+//! How a session learns the present role of its node. Requests that waited for a role go on with whatever notices the change
+//! first: the session's caller, or the next line of the client.
 
 use super::Session;
 
 impl Session {
-    /// Does something wait for this node's role, and for nothing else?
+    /// Are there requests that wait for a role of this node, and for nothing else?
     pub fn waits_for_role(&self) -> bool {
         (!self.queue.is_empty() || !self.resumes.is_empty()) && self.sent == 0 && self.role.is_between()
     }
 
-    /// Is it to be told when the role changes? Wherever no answer will bring it here. Also where nothing waits for that: who only
-    /// stays connected, or takes nothing of what is answered, would keep what this node was in memory, a whole register, for as
-    /// long as nobody asks anything.
+    /// Must the session be told when the role changes? Yes, whenever no answer is going to arrive. That holds even if nothing waits for
+    /// a role: the session of an idle client would otherwise keep the old role, and with it a whole register, in memory.
     pub fn heeds_role(&self) -> bool {
         self.sent == 0
     }
 
-    /// The role may have changed: sends what waited for that.
+    /// The role may have changed: sends the requests that waited for that.
     pub fn role_changed(&mut self) {
         self.pump();
     }
 
-    /// Notes what this node is by now, and sends what waited for that: nobody else tells it to any more.
+    /// Notes the present role of this node. If it is a new one, sends the requests that waited for it: nothing else will do so.
     pub fn look_at_role(&mut self) {
         if self.sees_role() {
             self.go_on();
         }
     }
 
-    /// Notes what this node is by now. Is it something else than before?
+    /// Notes the present role of this node, and returns whether it is a new one.
     pub(super) fn sees_role(&mut self) -> bool {
         self.moved = !self.server.seat.is(&self.role);
         let sees = self.moved && self.sent == 0;
@@ -61,7 +60,7 @@ pub(super) mod tests {
     use crate::server::steward::Steward;
     use crate::server::{Bounds, Durability, Server};
 
-    /// One that serves nobody yet.
+    /// A server that has no role yet.
     pub fn server() -> Arc<Server> {
         let (bytes, bound) = (1 << 20, Duration::from_secs(60));
         Arc::new(Server {
@@ -95,7 +94,7 @@ pub(super) mod tests {
         })
     }
 
-    /// Between two owners the client says something just when there is one again, before the session was told of it.
+    /// The client sends a line just when there is an owner again, before the session was told so.
     #[test]
     fn what_was_held_goes_on_with_the_line_that_sees_the_new_role() {
         let server = server();
@@ -116,7 +115,7 @@ pub(super) mod tests {
         assert!(said.starts_with(r#"{"jsonrpc":"2.0","id":1,"#), "{said}");
     }
 
-    /// Nothing of it was under way, so no answer told it that its node is something else by now.
+    /// Nothing was under way, so no answer told the session that the role had changed.
     #[test]
     fn what_was_held_back_until_its_client_takes_goes_to_nobody_whose_time_is_over() {
         for goes_on in [Session::go_on_if_taken, Session::stop_waiting] {
@@ -165,7 +164,7 @@ pub(super) mod tests {
         let under_way = |beside: bool| {
             let (mut session, _inlet) = Session::new(Arc::clone(&server), "client".into());
             let (mut other, _inlet) = Session::new(Arc::clone(&server), "other".into());
-            // Nobody asked for a while.
+            // Nobody has asked for a while.
             let now = Instant::now() + Duration::from_secs(3_600 * (1 + u64::from(beside)));
             if beside {
                 other.begin(now);
@@ -186,7 +185,7 @@ pub(super) mod tests {
         assert_eq!(under_way(true), (IN_FLIGHT_BESIDE_OTHERS_MAX, IN_FLIGHT_REQUESTS_MAX));
     }
 
-    /// It is its node's, and may take a minute.
+    /// Such an order belongs to the node, and may take a minute.
     #[test]
     fn an_order_to_a_node_holds_up_neither_what_is_sent_behind_it_nor_a_new_role() {
         let server = server();

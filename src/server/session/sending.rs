@@ -1,4 +1,4 @@
-//! To whom a request goes. What must wait for what is under way is in `unfinished`.
+//! Sends requests to where they belong. Which requests must wait for others under way is in `unfinished`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::waiting::Patience;
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::{self, Order};
 use crate::actors::waits::Wait;
-use crate::actors::{Fault, Item, NotReadyReason, Reply, answer_all};
+use crate::actors::{self, Fault, Item, NotReadyReason, Reply, answer_all};
 use crate::core::refusal::{Missing, Refusal};
 use crate::peer::frame;
 use crate::server::dispatch::{Errand, ReadyRequest};
@@ -19,11 +19,11 @@ use crate::server::role::Role;
 use crate::server::steward::NodeOrder;
 use crate::wire::values::NetworkRef;
 
-/// Why it is asked, until when it may be begun, and whether it is to change nothing.
+/// The reason of a request, its deadline, and whether it is a dry run.
 type How = (Option<CompactString>, Option<Instant>, bool);
 
 impl Session {
-    /// Sends a request on its way, or gives it back if it must wait.
+    /// Sends a request, or gives it back if it must wait.
     pub(super) fn submit(&mut self, queued: Queued) -> Option<Queued> {
         if let Some(error) = self.too_much(&queued) {
             self.tally.refused(queued.ready.method.name(), error.kind());
@@ -66,7 +66,7 @@ impl Session {
         None
     }
 
-    /// Sends it to whom it is for.
+    /// Sends a request to its actor, coordinator or node.
     pub(super) fn send(&mut self, pending: Pending, errand: Errand, how: How, wait: Option<Wait>) {
         let (reason, deadline, dry_run) = how;
         match errand {
@@ -81,7 +81,7 @@ impl Session {
                 self.groups.add(group, item);
             }
             Errand::Act(touches, job) => {
-                // What came before for the same network must be in its mailbox first.
+                // Earlier requests for the same network must be in its queue first.
                 self.flush();
                 let waits = pending.waits;
                 let ticket = self.ticket(pending);
@@ -94,7 +94,7 @@ impl Session {
                 let waits = pending.waits;
                 let ticket = self.ticket(pending);
                 if waits {
-                    // What waits for longer is asked first, too.
+                    // Requests that have waited for longer are sent first, too.
                     self.flush();
                 } else {
                     self.barrier = Some(ticket);
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// There is no such network, as far as the routing table here knows. That alone is no proof that there is none.
+    /// Answers a request for a network that the routing table here does not have. That alone does not prove that there is none.
     fn unrouted(&mut self, pending: Pending, refusal: Refusal) {
         let fault = Fault::Refused(refusal);
         match self.role.actors().filter(|shared| !shared.info.ownership_is_standing).map(Arc::clone) {
@@ -127,9 +127,9 @@ impl Session {
         }
     }
 
-    /// The group that a request for a network joins: one of those there are, or a new one.
+    /// The group that a request for a network joins: an existing one, or a new one.
     fn group_of(&mut self, network: NetworkRef) -> Result<usize, Refusal> {
-        // A pipelining client names one network again and again: then nothing is looked up.
+        // A pipelining client names the same network again and again: then nothing is looked up.
         if let NetworkRef::Name(name) = &network
             && let Some(last) = self.groups.last_if_named(name)
         {
@@ -155,7 +155,7 @@ impl Session {
         Ok(To::Here { route, by_name })
     }
 
-    /// Sends what was read, one message for each network, and tells the metrics what was answered.
+    /// Sends the requests that were read, one message for each network, and counts the answers in the metrics.
     pub fn flush(&mut self) {
         if self.has_much() {
             self.share.has_much(&self.server.fairness, self.read);
@@ -168,7 +168,7 @@ impl Session {
             tracing::trace!(session = self.number, requests = items.len(), "sent to a network");
             match (to, &*self.role) {
                 (To::Here { route, by_name }, Role::Owner(shared)) => {
-                    coordinator::send(shared, &route, by_name, items, &self.outlet, self.read);
+                    actors::sending::send(shared, &route, by_name, items, &self.outlet, self.read);
                 }
                 (To::There(network), Role::Follower { link, .. }) => {
                     let network = match network {
@@ -178,7 +178,7 @@ impl Session {
                     self.server.metrics.clients.forwarded.inc_by(items.len() as u64);
                     link.work(self.number, network, items, &self.outlet);
                 }
-                // The role does not change while anything is gathered (`sees_role`): it counts as sent.
+                // The role does not change while anything is gathered, because that counts as sent (`sees_role`).
                 (To::Here { .. } | To::There(_), role) => {
                     tracing::error!(?role, "requests were gathered for another role");
                     let fault = Fault::NotReady { reason: NotReadyReason::Moved, retry_after_ms: 100 };
@@ -190,13 +190,13 @@ impl Session {
         self.tally.tell();
     }
 
-    /// Whom it asked since this was called last: the last read that brought anything counts.
+    /// What the client has asked since the last call; the last read that brought a request counts.
     pub fn take_asked_on(&mut self) -> AskedOn {
         std::mem::take(&mut self.asked_on)
     }
 
-    /// A number under which it is answered. It counts as sent from here on, unless it is this node's own: then nothing waits
-    /// for it, no new role either.
+    /// A number under which the request is answered. From here on it counts as sent, unless it is an order to this node itself:
+    /// nothing waits for those, not even a new role.
     pub(super) fn ticket(&mut self, pending: Pending) -> u32 {
         self.room.sent(&pending);
         if pending.of_node {

@@ -1,20 +1,20 @@
-//! What is under way and keeps others back: acts on networks and their space, in the order in which their client sent them.
+//! Requests under way that hold later ones back: acts on networks and their space take effect in the order in which they were sent.
 //!
-//! **By name.** An act keeps back what names the same network, however it names it.
+//! **By name.** An act holds back later requests for the same network, whether they use its name or its id.
 //!
-//! **By space.** Subnets of a realm never overlap, whichever networks have them. So an act that may give space back keeps back
-//! those behind it that take space of its realm: who deletes a network and makes another one in its place need not wait for the
-//! answer in between. Several that only give space back, or only take some, are under way together. A network that is closed
-//! goes with its last reservation, whatever lets go of that: so what lets go keeps back what takes space, too.
+//! **By space.** Subnets of a realm never overlap, whichever networks have them. So an act that may give space back holds back
+//! later acts that take space of its realm: a client that deletes a network and creates another one in its place need not wait for
+//! the answer in between. Several acts that only give space back, or that only take some, run together. A closed network ends with
+//! its last reservation, whatever releases that one: so releases hold back acts that take space, too.
 //!
-//! **By MAC.** A MAC is unique in its realm, whichever of its networks carries it. So whoever names one that another network uses
-//! is kept back by what may let go of it there. That is known where the networks are: a node that asks another one keeps nothing
+//! **By MAC.** A MAC is unique in its realm, whichever network carries it. So a request with a MAC that another network uses is
+//! held back by earlier requests that may give it up there. Only the owner knows this: a node that forwards requests holds nothing
 //! back for it.
 //!
-//! Nothing that is kept back is under way itself, so none of them waits for what waits for it.
+//! A request that is held back is not under way itself, so no two requests wait for each other.
 //!
-//! What lets go is ordinary traffic, of which nothing is noted here: whoever may have to wait for it, and that is rare, looks for it
-//! among all that is under way. A request that names no MAC costs no more than to see that.
+//! Releases are ordinary traffic, so nothing is noted for them here. The few requests that may have to wait for one search
+//! everything under way instead. A request without a MAC only pays for finding that it has none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,25 +30,25 @@ use crate::core::types::{Mac, Name};
 use crate::server::dispatch::Errand;
 use crate::wire::Method;
 
-/// An act that is not answered.
+/// An act that is not yet answered.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     pub(super) ticket: u32,
-    /// What its networks are called.
+    /// The names and ids of its networks.
     touches: Vec<CompactString>,
     /// The realm in which it may give space back.
     frees_in: Option<Name>,
 }
 
 impl Session {
-    /// From here on it keeps others back, until it is answered or waits for capacity.
+    /// From here on the act holds others back, until it is answered or waits for capacity.
     pub(super) fn begins(&mut self, ticket: u32, touches: Vec<CompactString>, job: &Job, dry_run: bool) {
         let frees_in = if dry_run { None } else { self.frees_in(job) };
         let touches = self.aliases(touches);
         self.unfinished.push(Unfinished { ticket, touches, frees_in });
     }
 
-    /// Must it wait for something that is under way?
+    /// Must this request wait for one that is under way?
     pub(super) fn must_wait(&self, errand: &Errand) -> bool {
         let touched = |text: &str| self.unfinished.iter().any(|act| act.touches.iter().any(|t| t == text));
         match errand {
@@ -62,7 +62,7 @@ impl Session {
             }
             Errand::Act(_, job) if self.takes_what_may_come_free(job) => true,
             _ if self.unfinished.is_empty() => false,
-            // Another node knows which names are one network's.
+            // Only the owner knows which names and ids belong to one network.
             _ if self.role.actors().is_none() => true,
             Errand::One(network, _) => {
                 let text = network.to_string();
@@ -75,26 +75,26 @@ impl Session {
         }
     }
 
-    /// Does it take space of a realm where something before it may give some back, or a MAC that another network uses?
+    /// Does the job take space of a realm in which an earlier request may give some back, or a MAC that one may give up?
     fn takes_what_may_come_free(&self, job: &Job) -> bool {
         let takes_in = match job {
             Job::Create { input, .. } => Some(input.realm.clone().unwrap_or_else(Name::default_realm)),
             Job::Configure { network, change, .. } if space_of(change).takes => self.realm_of(network),
-            // Of several networks it is none of one, but waits for all that is before it.
+            // An acquire over several networks waits for everything before it anyway.
             Job::Acquire { parts, .. } => {
                 return parts.first().is_some_and(|part| {
                     given(part.ask.options.mac).is_some_and(|mac| self.mac_may_come_free(&part.network, mac))
                 });
             }
-            _ => return false, // No other act takes space of its realm, or names a MAC.
+            _ => return false, // No other act takes space of its realm or names a MAC.
         };
-        // Another node knows which realm it is.
+        // Without a realm here, only the owner knows which one it is.
         takes_in.is_some() && self.unfinished.iter().any(|act| act.frees_in == takes_in)
             || self.is_under_way(may_end_a_network)
     }
 
-    /// Does another network of the realm use it, where something before this may let go of it? As a rule none does, and nothing is
-    /// looked through.
+    /// Does another network of the realm use this MAC while an earlier request may give it up? Usually none does, and nothing is
+    /// searched.
     fn mac_may_come_free(&self, network: impl fmt::Display, mac: Mac) -> bool {
         let Some(shared) = self.role.actors().filter(|_| self.sent > self.waiting) else { return false };
         let is_used_elsewhere = |route: Arc<Route>| {
@@ -104,7 +104,7 @@ impl Session {
         shared.routes.find(&network.to_string()).is_some_and(is_used_elsewhere) && self.is_under_way(may_let_a_mac_go)
     }
 
-    /// Is something of these methods under way, and changes what it finds?
+    /// Is a request of such a method under way that is not a dry run?
     fn is_under_way(&self, is_meant: fn(Method) -> bool) -> bool {
         self.pending.iter().flatten().any(|asked| !asked.shape.dry_run && is_meant(asked.shape.method))
     }
@@ -113,7 +113,7 @@ impl Session {
     fn frees_in(&self, job: &Job) -> Option<Name> {
         match job {
             Job::Configure { network, change, .. } if space_of(change).frees => self.realm_of(network),
-            _ => None, // `subnet.move` may as well, for which all that is behind it waits.
+            _ => None, // `subnet.move` may, too, but everything after it waits for it anyway.
         }
     }
 
@@ -125,7 +125,7 @@ impl Session {
         self.role.actors()?.routes.find(text)
     }
 
-    /// What a network is called: as it was named, by its name and by its id.
+    /// Everything that the networks are called: as they were named, by name, and by id.
     fn aliases(&self, touches: Vec<CompactString>) -> Vec<CompactString> {
         let mut all = touches;
         for at in 0..all.len() {
@@ -138,18 +138,18 @@ impl Session {
     }
 }
 
-/// May it let go of the last reservation of a closed network? What goes through all networks keeps everything back.
+/// May this method release the last reservation of a closed network? Methods over all networks hold everything back anyway.
 fn may_end_a_network(method: Method) -> bool {
     matches!(method, Method::IpRelease | Method::IpUnbind | Method::OwnerRelease | Method::ClaimantSweep)
 }
 
-/// May it let go of a MAC? A grant may, by what it replaces, and is passed over: of those that name a MAC which another network
-/// uses, each would wait for the one before.
+/// May this method give up a MAC? A grant may, by replacing a reservation, but is left out: otherwise each of several grants that
+/// name a MAC of another network would wait for the one before.
 fn may_let_a_mac_go(method: Method) -> bool {
     may_end_a_network(method) || matches!(method, Method::IpUpdate | Method::IpDecline | Method::NetworkDelete)
 }
 
-/// The MAC that it is to have.
+/// The MAC that the command asks for.
 #[inline]
 fn mac_named(command: &Command) -> Option<Mac> {
     match command {
@@ -159,7 +159,7 @@ fn mac_named(command: &Command) -> Option<Mac> {
             Patch::Set(wish) => given(Some(wish)),
             Patch::Keep | Patch::Clear => None,
         },
-        _ => None, // No other names one.
+        _ => None, // No other command names one.
     }
 }
 

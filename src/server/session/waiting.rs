@@ -1,5 +1,5 @@
-//! What becomes of requests that wait for capacity when the owner goes away in order: they go on waiting at the next one,
-//! for the time that is left. Their client hears nothing of it.
+//! Requests that wait for capacity while the register gets a new owner in an orderly way: they go on waiting at the next owner, for
+//! the time that they have left. Their client notices nothing.
 //!
 //! ```text
 //! waits at the owner ──granted, refused, time over──▶ answered
@@ -7,13 +7,13 @@
 //!      └──────────── somebody owns the register ────────────┘
 //! ```
 //!
-//! Such an answer says that nothing was begun, so nothing is granted twice. Where nobody knows what became of a request (its
-//! owner was killed), its client is told, who alone can decide to ask again.
+//! That answer says that nothing was begun, so nothing is granted twice. If nobody knows what became of a request (its owner was
+//! killed), the client is told so, because only the client can decide to ask again.
 //!
-//! The next owner is asked for the networks that each waits for, whatever they and others are called by then. It is told for
-//! how long each has waited, so who came first is first there, too, as far as all of them are there by then.
+//! The next owner is asked by the ids of the networks, whatever they are called by then, and told for how long each request
+//! has waited. So the request that came first is first there, too, among those that have arrived by then.
 //!
-//! Review notes: is a request that is not at an owner found again by whatever ends its session, or its wait?
+//! Review notes: does whatever ends a session, or a wait, also find the requests that are not at an owner?
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,21 +32,21 @@ use crate::server::faults::error_of;
 use crate::server::role::Role;
 use crate::wire::values::NetworkRef;
 
-/// How often the next owner is looked for, besides at each change of the role.
+/// How often to look for the next owner, besides at each change of the role.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
-/// A request that may wait, as it was asked.
+/// A request that may wait, as it was sent.
 #[derive(Debug)]
 pub(super) struct Patience {
     errand: Errand,
     reason: Option<CompactString>,
     ms: u64,
-    /// When it began to wait: boot time.
+    /// When it began to wait, in boot time.
     since: Option<u64>,
 }
 
 impl Patience {
-    /// What is kept of what may wait so long.
+    /// Keeps a request that may wait for this long.
     pub(super) fn of(errand: &Errand, reason: Option<&CompactString>, ms: u64) -> Option<Box<Self>> {
         let errand = match errand {
             Errand::One(network, command) => Errand::One(network.clone(), command.clone()),
@@ -57,8 +57,8 @@ impl Patience {
         Some(Box::new(Self { errand, reason: reason.cloned(), ms, since: None }))
     }
 
-    /// It waits; from here on for these networks, and for no others that have got their names. One is all that it asks
-    /// for; more are those of its parts.
+    /// Notes that the request waits, from here on for these networks and not for others that may get their names. A single network
+    /// is the one of the whole request; several are those of its parts.
     fn begins(&mut self, now_ms: u64, networks: &[NetworkId]) {
         self.since.get_or_insert(now_ms);
         match &mut self.errand {
@@ -77,20 +77,20 @@ impl Patience {
         }
     }
 
-    /// For how long it has waited, and may wait still.
+    /// For how long it has waited, and for how long it may still wait, in milliseconds.
     fn times(&self, now_ms: u64) -> (u64, u64) {
         let waited = now_ms.saturating_sub(self.since.unwrap_or(now_ms));
         (waited, self.ms.saturating_sub(waited))
     }
 }
 
-/// A copy of a job that may wait, to be asked once more; none of any other.
+/// A copy of a job that may wait, to be sent again; none for other jobs.
 fn again(job: &Job) -> Option<Job> {
     let Job::Acquire { parts, slot_prefix } = job else { return None };
     Some(Job::Acquire { parts: parts.clone(), slot_prefix: slot_prefix.clone() })
 }
 
-/// One that is not at an owner, and what it was told there.
+/// A waiting request that is not at an owner, and the answer of the last one.
 #[derive(Debug)]
 struct Resume {
     pending: Pending,
@@ -98,7 +98,7 @@ struct Resume {
     fault: Fault,
 }
 
-/// What waits for capacity and is not at an owner just now, who began first before the others.
+/// Waiting requests that are not at an owner at present, in the order in which they began to wait.
 #[derive(Debug, Default)]
 pub(super) struct Resumes {
     all: VecDeque<Resume>,
@@ -115,7 +115,7 @@ impl Resumes {
         self.all.is_empty()
     }
 
-    /// There may be an owner.
+    /// Makes the next look happen at once: there may be an owner.
     pub(super) fn look_now(&mut self) {
         self.look = None;
     }
@@ -124,14 +124,14 @@ impl Resumes {
         self.look = Some(Instant::now() + LOOKS_EVERY);
     }
 
-    /// Behind those that began to wait before it.
+    /// Adds a request after those that began to wait before it.
     fn add(&mut self, resume: Resume) {
         let before = self.all.partition_point(|other| other.patience.since <= resume.patience.since);
         self.all.insert(before, resume);
     }
 }
 
-/// Was nothing begun, because the owner is the owner no more?
+/// Does this fault say that nothing was begun because the node no longer owns the register?
 fn is_elsewhere(fault: &Fault) -> bool {
     match fault {
         Fault::StoreAway { .. } => true,
@@ -155,26 +155,26 @@ impl Session {
         self.waiting > 0 || !self.resumes.is_empty()
     }
 
-    /// Is there nothing in flight but what waits for capacity?
+    /// Is everything in flight waiting for capacity?
     pub fn only_waits(&self) -> bool {
         self.queue.is_empty() && self.sent == self.waiting && self.ordered == 0
     }
 
-    /// That a request may wait so long, for this connection.
+    /// The permission of a request to wait for this long, for this connection.
     pub(super) fn wait(&mut self, ms: Option<u64>) -> Option<Wait> {
         let ms = ms?;
         self.may_wait_there |= self.role.actors().is_none();
         Some(Wait::begins(ms, Arc::clone(&self.caller)))
     }
 
-    /// Nobody waits any more.
+    /// Ends all waiting of this connection.
     pub(super) fn leave(&mut self) {
         self.caller.leave();
         self.leave_there();
     }
 
-    /// What was sent to another node and may wait there does not, if nobody waits here any more. What is sent behind that needs
-    /// to be told again: all that the other node knows of this connection is what it is told.
+    /// Ends the waiting of requests that were sent to another node, if this connection has left. It must be said again for requests
+    /// that are sent later: the other node knows of this connection only what it is told.
     pub(super) fn leave_there(&mut self) {
         if self.may_wait_there
             && self.caller.has_left()
@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    /// It waits for capacity: it stands in nobody's way any more.
+    /// Notes that a request waits for capacity: from now on it holds nobody up.
     pub(super) fn waits_from_now(&mut self, BeganToWait { ticket, networks }: &BeganToWait) {
         let ticket = *ticket;
         let Some(Some(pending)) = self.pending.get_mut(ticket as usize) else { return };
@@ -202,7 +202,7 @@ impl Session {
         self.unfinished.retain(|act| act.ticket != ticket);
     }
 
-    /// Keeps a request that waits, where it can go on waiting elsewhere; or gives it back to be answered.
+    /// Keeps a waiting request if it can go on waiting elsewhere, or gives it back to be answered.
     pub(super) fn goes_on_waiting(&mut self, mut pending: Pending, fault: &Fault) -> Option<Pending> {
         if !pending.waits || !is_elsewhere(fault) || self.caller.has_left() {
             return Some(pending);
@@ -219,13 +219,13 @@ impl Session {
         }
     }
 
-    /// When to call [`Session::role_changed`] although the role did not change.
+    /// When to call [`Session::role_changed`] even if the role did not change.
     pub(super) fn looks_for_owner_at(&self) -> Option<Instant> {
         let looks = !self.resumes.is_empty() && !self.moved && !self.role.is_between();
         looks.then(|| self.resumes.look.unwrap_or_else(Instant::now))
     }
 
-    /// Asks the present owner what waited at the one before.
+    /// Sends the requests that waited at the previous owner to the present one.
     pub(super) fn resume(&mut self) {
         if self.looks_for_owner_at().is_none_or(|at| at > Instant::now()) {
             return;
@@ -259,7 +259,7 @@ impl Session {
         }
     }
 
-    /// The server stops, or the connection ends: what waits for capacity is answered, and nothing more begins to wait.
+    /// Answers all waiting requests and lets none begin to wait, because the server stops or the connection ends.
     pub fn stop_waiting(&mut self) {
         self.leave();
         for Resume { pending, fault, .. } in std::mem::take(&mut self.resumes.all) {

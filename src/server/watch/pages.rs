@@ -1,9 +1,9 @@
-//! The pages of one subscription: asked for one after the other, of the actors of this node or of the node that owns the
-//! register, over every change of the owner.
+//! The pages of one subscription: asked for one after the other, from the actors of this node or from the node that owns the
+//! register, across every change of the owner.
 //!
 //! Neighbours: `actors::events` has the pages.
 //!
-//! Review notes: is somebody who watches told something, or where he stands, whatever stands in the way?
+//! Review notes: whatever goes wrong, does the client get either events or its present cursor?
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -20,31 +20,31 @@ use crate::limits::BOOKMARK_EVERY_MS;
 use crate::metrics::Counted;
 use crate::peer::NO_CLIENT;
 use crate::peer::link::Link;
+use crate::seldom::Seldom;
 use crate::server::faults::error_of;
 use crate::server::render::event::{cursor_text, event};
 use crate::server::role::Role;
 use crate::server::{Server, dispatch};
-use crate::telemetry::Seldom;
 use crate::wire::RpcError;
 use crate::wire::nouns::Event;
 use crate::wire::params::EventsWatch;
 use crate::wire::values::Cursor as CursorText;
 
-/// How long what comes next is found damaged before it is believed.
+/// How long the next history must be found damaged before that is believed.
 const DAMAGED_FOR: Duration = Duration::from_secs(3);
-/// Says that those who watch are told nothing. Of all of them together: mostly they have one reason.
+/// Limits how often it is logged that watchers get no events, for all of them together: mostly they have one reason.
 static UNTOLD: Seldom = Seldom::new(Duration::from_secs(10)..=Duration::from_secs(600));
 
-/// What a client is told next.
+/// What a watching client is sent next.
 #[derive(Debug)]
 pub enum Next {
     /// Events.
     Events(ToldEvents),
-    /// Nothing else happened up to there.
+    /// Nothing else happened up to this cursor.
     Bookmark(CursorText),
-    /// The client is too far behind. Nothing comes after it.
+    /// The client is too far behind. Nothing follows.
     Lagged(CursorText),
-    /// The line of history that it followed was cut off. Nothing comes after it.
+    /// The line of history that the client followed was cut off. Nothing follows.
     Lost {
         /// Why.
         problem: String,
@@ -53,11 +53,11 @@ pub enum Next {
     },
 }
 
-/// Nobody could say what is told next: it is to be asked again, a little later.
+/// The next page could not be found out: it must be asked for again a little later.
 #[derive(Debug)]
 pub(super) struct CannotSay;
 
-/// Events of a page, each made into what is told when its turn comes: some are long.
+/// The events of a page. Each is rendered only when its turn comes, because some are long.
 #[derive(Debug)]
 pub struct ToldEvents {
     at: Cursor,
@@ -65,7 +65,7 @@ pub struct ToldEvents {
 }
 
 impl ToldEvents {
-    /// These, behind a cursor.
+    /// These events, which follow the cursor.
     pub(super) fn new(at: Cursor, events: Vec<Happened>) -> Self {
         Self { at, left: events.into_iter() }
     }
@@ -81,22 +81,22 @@ impl Iterator for ToldEvents {
     }
 }
 
-/// The events behind a cursor, as they come.
+/// The events after a cursor, as they come.
 #[derive(Debug)]
 pub struct Pages {
     server: Arc<Server>,
-    /// Its number among sessions and subscriptions, by which another node is told that it has ended.
+    /// Its number among sessions and subscriptions, with which another node is told that it has ended.
     number: u64,
-    /// The way by which another node was asked last.
+    /// The connection over which another node was asked last.
     asked: Weak<Link>,
     filter: Filter,
     cursor: Cursor,
-    /// Which memory told the last page, and did it come out of it?
+    /// Which owner's memory gave the last page, and whether the page came from memory.
     last: Option<(u128, bool)>,
-    /// There may be more than it told.
+    /// Whether there may be more than the last page had.
     has_more: bool,
     told: Instant,
-    /// Since when what comes next is found damaged.
+    /// Since when the next history is found damaged.
     damaged: Option<Instant>,
     _counted: Counted,
 }
@@ -108,7 +108,7 @@ impl Drop for Pages {
 }
 
 impl Pages {
-    /// Behind a cursor.
+    /// The events after a cursor.
     pub(super) fn new(server: Arc<Server>, filter: Filter, cursor: Cursor) -> Self {
         let counted = Counted::in_gauge(&server.metrics.clients.watches);
         let number = server.sessions.fetch_add(1, Ordering::Relaxed);
@@ -127,22 +127,22 @@ impl Pages {
         }
     }
 
-    /// Where it stands.
+    /// The present cursor.
     pub fn cursor(&self) -> CursorText {
         cursor_text(&self.cursor)
     }
 
-    /// What waits for it at another node does not any more.
+    /// Ends what waits for it at another node.
     fn leave(&mut self) {
         if let Some(link) = std::mem::take(&mut self.asked).upgrade() {
             link.hang_up(self.number);
         }
     }
 
-    /// What a client asked for that has no session.
+    /// Begins a subscription for a client without a session.
     ///
     /// # Errors
-    /// What the owner of the register says against it.
+    /// The refusal of the owner.
     pub async fn begin(server: &Arc<Server>, ask: EventsWatch) -> Result<Self, RpcError> {
         let job = dispatch::events_watch(ask)?;
         let (filter, cursor) = begin(server, job).await.map_err(|fault| error_of(&fault))?;
@@ -153,7 +153,7 @@ impl Pages {
         self.server.metrics.clients.watches_ended.with_label_values(&[how]).inc();
     }
 
-    /// What is told next.
+    /// Waits for what to send next.
     pub async fn next(&mut self) -> Next {
         loop {
             let wait = Duration::from_millis(BOOKMARK_EVERY_MS).saturating_sub(self.told.elapsed());
@@ -165,20 +165,20 @@ impl Pages {
         }
     }
 
-    /// What is told next, if there is something already.
+    /// What to send next, if there is something already.
     ///
     /// # Errors
-    /// That cannot be said now.
+    /// It cannot be found out now.
     pub(super) async fn next_now(&mut self) -> Result<Option<Next>, CannotSay> {
         self.asked(0).await
     }
 
-    /// Is there more than was looked at last?
+    /// May there be more than the last page had?
     pub(super) fn is_behind(&self) -> bool {
         self.has_more
     }
 
-    /// What is left of the events that came last is not told now: it is what comes next.
+    /// Takes back the rest of the last page, which then comes next.
     pub(super) fn take_back(&mut self, left: ToldEvents) {
         self.cursor = left.at;
     }
@@ -193,7 +193,7 @@ impl Pages {
                     return Ok(Some(Next::Lagged(cursor_text(&self.cursor))));
                 }
                 (self.has_more, self.damaged) = (!page.keeps_up, None);
-                // Who only asked whether there is something already, and there was not, has not begun to keep up.
+                // A subscription that only asked whether there is something already, and found nothing, has not caught up yet.
                 if wait_ms > 0 || !page.events.is_empty() {
                     self.last = Some(now);
                 }
@@ -204,13 +204,13 @@ impl Pages {
                 }
                 Ok(self.bookmark())
             }
-            // What is kept went past it while it was told: it is the client that is slow. Asked to go on from there it is
-            // told what is lost.
+            // The kept history moved past the cursor while events were being sent, so the client is too slow. If it goes on from
+            // this cursor it is told what is lost.
             Err(Fault::CursorLost { last_common, .. }) if self.cursor.is_passed_by(&last_common) => {
                 self.ended("lagged");
                 Ok(Some(Next::Lagged(cursor_text(&self.cursor))))
             }
-            // What comes next is damaged. Once more may help, where it was changed while it was read.
+            // The next history is damaged. Reading it again may help, if it was changed while it was being read.
             Err(Fault::CursorLost { last_common, .. })
                 if last_common == self.cursor
                     && self.damaged.get_or_insert_with(Instant::now).elapsed() < DAMAGED_FOR =>
@@ -224,7 +224,7 @@ impl Pages {
                 }
                 Ok(Some(Next::Lost { problem, last_common: cursor_text(&last_common) }))
             }
-            // Between two owners, or the store is not reached: the cursor says where to go on.
+            // Between two owners, or the store cannot be reached: the cursor says where to go on.
             Err(fault) => {
                 tracing::debug!(?fault, "events are asked for again");
                 if let Some(bookmark) = self.bookmark() {
@@ -239,7 +239,7 @@ impl Pages {
         }
     }
 
-    /// Where it stands, if nothing was told for so long that this is to be.
+    /// A bookmark, if nothing was sent for so long that one is due.
     fn bookmark(&mut self) -> Option<Next> {
         let is_due = self.told.elapsed() >= Duration::from_millis(BOOKMARK_EVERY_MS);
         is_due.then(|| {
@@ -258,7 +258,7 @@ impl Pages {
                     self.asked = Arc::downgrade(link);
                 }
                 let job = Job::Events { filter: self.filter.clone(), cursor: self.cursor.clone(), wait_ms };
-                // That it waits is said, so that it is known there by its number when it leaves.
+                // The wait carries the number, by which the other node knows it when it leaves.
                 let wait = Some(Wait::begins(wait_ms, Arc::default()));
                 let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait };
                 self.server.metrics.clients.forwarded.inc();
@@ -276,14 +276,14 @@ impl Pages {
     }
 }
 
-/// Where a subscription begins, as the owner of the register says.
+/// Asks the owner of the register where a subscription begins.
 ///
 /// # Errors
-/// What stands in the way.
+/// The refusal of the owner, or why it cannot be asked.
 async fn begin(server: &Arc<Server>, job: Job) -> Result<(Filter, Cursor), Box<Fault>> {
     let (outlet, mut told) = crate::actors::outlet();
     let order = Order { job, by: "watch".into(), reason: None, deadline: None, dry_run: false, wait: None };
-    // Held between two owners, as what a session asks is.
+    // Held during a hand-over, like the requests of a session.
     match &*server.seat.settled().await {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
         Role::Follower { link, .. } => {

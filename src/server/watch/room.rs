@@ -1,11 +1,11 @@
-//! How much the subscriptions of one connection have in memory that its client has not taken: a few pages and some bytes of
-//! lines, however many there are of them.
+//! Bounds the memory that the subscriptions of one connection take for events which the client has not read: a few pages and some
+//! bytes of lines, however many subscriptions there are.
 //!
-//! A page is asked for by whoever has a place for it, and each waits its turn. Nobody is to keep a place while nothing happens, so
-//! who has been told all there is waits without one; where something comes then and no place is free, the page is given back, and
-//! asked for once more when one is. Lines take as much room as they are long, and give it back when all is written; a line that is
-//! longer than all the room takes all of it. Who waits for room has a place, and who has room waits for nobody but the client: so
-//! none of them waits for another for good.
+//! A subscription asks for a page only when it has a place for it, and waits its turn for one. A subscription that has sent
+//! everything waits without a place, so that none is kept while nothing happens; if an event comes then and no place is free, the
+//! page is given back, and asked for again when there is one. Lines take as much room as they have bytes, and give it back when
+//! all is written; a line that is longer than all the room takes all of it. A subscription that waits for room has a place, and one
+//! that has room waits only for the client: so no two of them wait for each other.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::limits::{WATCH_BYTES_MAX, WATCH_PAGES_MAX};
 
-/// A place or some room, until it is dropped.
+/// A place or some room, held until it is dropped.
 pub(super) type Taken = OwnedSemaphorePermit;
 
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Room {
         Self { pages: of(WATCH_PAGES_MAX), bytes: of(WATCH_BYTES_MAX) }
     }
 
-    /// A place for a page, behind those who wait for one. Nobody closes them: there is always one at last.
+    /// Waits for a place for a page, after those that wait already. The semaphore is never closed, so there is always one in the end.
     pub(super) async fn page(&self) -> Option<Taken> {
         Arc::clone(&self.pages).acquire_owned().await.ok()
     }
@@ -38,7 +38,7 @@ impl Room {
         Arc::clone(&self.pages).try_acquire_owned().ok()
     }
 
-    /// Room for lines of so many bytes, behind those who wait for some.
+    /// Waits for room for lines of this many bytes, after those that wait already.
     pub(super) async fn lines(&self, bytes: usize) -> Option<Taken> {
         Arc::clone(&self.bytes).acquire_many_owned(bytes.min(WATCH_BYTES_MAX) as u32).await.ok()
     }

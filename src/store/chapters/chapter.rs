@@ -1,4 +1,4 @@
-//! One chapter: what is noted of it, how it is made out of batches, and its bytes.
+//! One chapter: what it notes, how it is made from batches, and its bytes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,9 +14,9 @@ use crate::store::codec::{self, CodecError, RawStep, Reader, Write};
 use crate::store::history::RecordedBatch;
 use crate::store::{Digest, Epoch, Seq, ShardId, StoreError};
 
-/// Steps after which a chapter is closed.
+/// A chapter is closed after this many steps.
 pub const CHAPTER_STEPS: u32 = 4_096;
-/// Bytes of batches after which it is closed all the same.
+/// A chapter with fewer steps is closed after this many bytes of batches.
 pub const CHAPTER_BYTES: usize = 1 << 20;
 
 const CHAPTER: u8 = 1;
@@ -31,18 +31,18 @@ pub struct BatchRange {
     pub first: Seq,
     /// The last batch.
     pub last: Seq,
-    /// Take-over in which that was written.
+    /// Epoch in which the last batch was written.
     pub epoch: Epoch,
-    /// Digest of the line up to the last one.
+    /// Digest of the line up to the last batch.
     pub digest: Digest,
 }
 
-/// What a network was called from a batch on.
+/// What a network was called from a certain batch on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameNote {
     /// The network.
     pub network: NetworkId,
-    /// Batch of its shard, and step in it, from which on it is so.
+    /// The batch of its shard, and the step in that batch, since when it has this name.
     pub since: (u64, u32),
     /// Its name.
     pub name: Name,
@@ -50,7 +50,8 @@ pub struct NameNote {
     pub realm: Name,
 }
 
-/// Where a filter lies in a file, and its checksum: that of a record counts when a file is opened only.
+/// Where a filter lies in a file, and its own checksum: the checksum of the whole record is only compared when the file is
+/// opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct FilterSpot {
     at: u64,
@@ -59,7 +60,7 @@ pub(super) struct FilterSpot {
 }
 
 impl FilterSpot {
-    /// The same, where what it is counted from lies there.
+    /// The same spot, counted from the beginning of the file instead of from `begin`.
     pub(super) fn from(self, begin: u64) -> Self {
         Self { at: begin + self.at, ..self }
     }
@@ -69,7 +70,7 @@ impl FilterSpot {
     }
 }
 
-/// Filters in a file. Whoever has the chapter reads that file, also when another one has its name by now.
+/// Filters in a file. A chapter keeps its file open, so it reads the right file even if another one has the name by now.
 #[derive(Debug, Clone)]
 pub(super) struct WrittenFilters {
     pub(super) file: Arc<File>,
@@ -77,7 +78,7 @@ pub(super) struct WrittenFilters {
 }
 
 impl WrittenFilters {
-    /// One of them, if it can be read, and is what was written.
+    /// One of the filters, if it can be read and has the bytes that were written.
     pub(super) fn read(&self, sort: Sort) -> Option<Vec<u8>> {
         let FilterSpot { at, length, crc } = self.spots[sort as usize];
         let mut bytes = vec![0; length as usize];
@@ -106,22 +107,22 @@ pub(super) enum Filters {
 pub struct Chapter {
     /// Its batches, by shard.
     pub ranges: Vec<BatchRange>,
-    /// From when to when its acts were made, by the wall clock.
+    /// When the first and the last of its acts were made, by the wall clock.
     pub wall: (WallTime, WallTime),
     /// How many steps it has.
     pub steps: u32,
-    /// Lengths of what is held, bit by bit: IPv4, IPv6.
+    /// Prefix lengths of what is held, one bit each: IPv4, IPv6.
     lengths: (u64, [u64; 3]),
     pub(super) filters: Filters,
 }
 
 impl Chapter {
-    /// Its batches of one shard.
+    /// Its batches in one shard.
     pub fn range(&self, shard: ShardId) -> Option<&BatchRange> {
         self.ranges.iter().find(|range| range.shard == shard)
     }
 
-    /// Lengths of what is held in it.
+    /// Prefix lengths of what is held in it.
     pub(super) fn lengths_of(&self, family: Family) -> impl Iterator<Item = u8> {
         let (v4, v6) = self.lengths;
         (0..=family.width()).filter(move |&length| match family {
@@ -130,12 +131,11 @@ impl Chapter {
         })
     }
 
-    /// Its filters are kept in memory.
     pub(super) fn keep(&mut self, filters: [Vec<u8>; 4]) {
         self.filters = Filters::Kept(filters);
     }
 
-    /// Appends it; the filters come last. Tells where they are, from the beginning of what was appended.
+    /// Appends the record, filters last. Returns where the filters are, counted from the beginning of what was appended.
     pub(super) fn write(&self, filters: &[Vec<u8>; 4], out: &mut Vec<u8>) -> [FilterSpot; 4] {
         let begin = out.len();
         out.put_u8(CHAPTER);
@@ -162,14 +162,13 @@ impl Chapter {
     }
 }
 
-/// What a record of the file is.
 #[derive(Debug)]
 pub(super) enum ShelfRecord {
     Chapter(Chapter),
     Name(NameNote),
 }
 
-/// Reads a record that lies at an offset of a file.
+/// Reads the record that begins at an offset of a file.
 pub(super) fn read(bytes: &[u8], file: &Arc<File>, at: u64) -> Result<ShelfRecord, CodecError> {
     let mut reader = Reader::new(bytes);
     let record = match reader.u8("record")? {
@@ -214,7 +213,6 @@ fn chapter(length: usize, reader: &mut Reader<'_>, (file, at): (&Arc<File>, u64)
 }
 
 impl NameNote {
-    /// Appends it.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.put_u8(NAME);
         out.put_u128(self.network.0);
@@ -233,9 +231,9 @@ pub struct ChapterDraft {
     steps: u32,
     bytes: usize,
     lengths: (u64, [u64; 3]),
-    /// Each once, as they come: a sort of all of them at the end takes half as much again.
+    /// Each key once, added as it comes: sorting all of them at the end takes half as long again.
     keys: [HashSet<u64>; 4],
-    /// The last ones: runs of one network and scope are what there is mostly.
+    /// The last network and scope, because most steps come in runs of the same ones.
     network: Option<NetworkId>,
     scope: Option<u64>,
     names: Vec<NameNote>,
@@ -247,25 +245,25 @@ impl ChapterDraft {
         self.steps >= CHAPTER_STEPS || self.bytes >= CHAPTER_BYTES
     }
 
-    /// Has it nothing?
+    /// Has it no batch yet?
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Is something of this network told in it?
+    /// Does any event in it concern this network?
     pub fn has(&self, network: NetworkId) -> bool {
         self.keys[Sort::Network as usize].contains(&network_key(network))
     }
 
-    /// What networks are called in it, in its order.
+    /// The names of networks that it tells, in order.
     pub fn names(&self) -> &[NameNote] {
         &self.names
     }
 
-    /// Adds a batch that follows those of its shard in it; `digest` is of the line with it.
+    /// Adds a batch that follows the earlier batches of its shard; `digest` is of the line up to and including the batch.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if it cannot be read.
+    /// [`StoreError::Damaged`] if the batch cannot be read.
     pub fn add(&mut self, recorded: &RecordedBatch, digest: Digest) -> Result<(), StoreError> {
         let mut at = 0;
         let walked = codec::walk_acts(&recorded.bytes, |act, step| {
@@ -323,7 +321,7 @@ impl ChapterDraft {
 
     fn key(&mut self, sort: Sort, key: u64) {
         let keys = &mut self.keys[sort as usize];
-        // Of addresses and owners there are as many as steps, nearly: room is made once.
+        // There are nearly as many addresses and owners as steps, so room for them is reserved at once.
         if keys.is_empty() && matches!(sort, Sort::Address | Sort::Owner) {
             keys.reserve(CHAPTER_STEPS as usize);
         }
@@ -340,7 +338,7 @@ impl ChapterDraft {
     pub(super) fn finish(self) -> (Chapter, [Vec<u8>; 4], Vec<NameNote>) {
         let Self { ranges, wall, steps, lengths, keys, names, .. } = self;
         let filters = Sort::ALL.map(|sort| make(&keys[sort as usize]));
-        // Without acts it has no time, and nothing that anybody looks for.
+        // A chapter without acts has no time, and nothing to look for.
         let wall = wall.unwrap_or((WallTime(u64::MAX), WallTime(0)));
         (Chapter { ranges, wall, steps, lengths, filters: Filters::Kept(Default::default()) }, filters, names)
     }

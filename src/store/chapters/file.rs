@@ -1,5 +1,5 @@
-//! The file of chapters. What it holds can be made again, so nothing is flushed, and what cannot be read is cut off; the log of
-//! the server says so.
+//! The file of chapters. Its content can be made again, so additions are not flushed. Whatever cannot be read is cut off,
+//! and the server's log says so.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,21 +14,20 @@ use super::filter::Sort;
 pub(crate) const FILE: &str = "HISTORY";
 const TITLE: &[u8; 16] = b"allod chapters 1";
 const HEAD_BYTES: u64 = 32;
-/// Longest record: a chapter of batches as long as they may be has some hundred kilobytes.
+/// Longest record: a chapter of the longest possible batches takes some hundred kilobytes.
 const RECORD_BYTES_MAX: usize = 16 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// An open file of chapters.
 #[derive(Debug)]
 pub(super) struct Shelf {
     path: PathBuf,
     register: u128,
     file: Arc<File>,
     end: u64,
-    /// Chapters in it that are forgotten, and all.
+    /// How many of its chapters are forgotten, and how many there are.
     forgotten: usize,
     count: usize,
-    /// Names in it that are forgotten, and all.
+    /// How many of its names are forgotten, and how many there are.
     names_forgotten: usize,
     names: usize,
 }
@@ -41,7 +40,7 @@ impl Shelf {
         Self { path, register, file, end: HEAD_BYTES, forgotten: 0, count: 0, names_forgotten: 0, names: 0 }
     }
 
-    /// Opens it, or makes it. One of another register, or of another version, is made anew.
+    /// Opens the file, or creates it. A file of another register, or of another version, is replaced by an empty one.
     pub(super) fn open(directory: &Path, register: u128) -> io::Result<Opened> {
         let path = directory.join(FILE);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
@@ -70,7 +69,7 @@ impl Shelf {
             shelf.end = next;
         }
         (shelf.count, shelf.names) = (chapters.len(), names.len());
-        // What comes behind was broken off, or is damaged: nobody can tell.
+        // The rest is a record that was cut short, or damage: nobody can tell which.
         if length > shelf.end {
             tracing::warn!(
                 path = %shelf.path.display(), offset = shelf.end, bytes = length - shelf.end,
@@ -81,7 +80,7 @@ impl Shelf {
         Ok((shelf, chapters, names))
     }
 
-    /// Appends a chapter and the names that are met in it.
+    /// Appends a chapter and the new names in it.
     pub(super) fn add(&mut self, chapter: &mut Chapter, filters: &[Vec<u8>; 4], names: &[NameNote]) -> io::Result<()> {
         let mut bytes = Vec::new();
         names.iter().for_each(|name| record(&mut bytes, |out| name.write(out)));
@@ -98,19 +97,19 @@ impl Shelf {
         Ok(())
     }
 
-    /// So many more are forgotten: is most of the file wasted now?
+    /// Counts `more` forgotten chapters. Is most of the file wasted now?
     pub(super) fn wastes(&mut self, more: usize) -> bool {
         self.forgotten += more;
         self.forgotten * 2 > self.count
     }
 
-    /// So many more names are forgotten: are most of those in the file?
+    /// Counts `more` forgotten names. Are most of the names in the file forgotten now?
     pub(super) fn wastes_names(&mut self, more: usize) -> bool {
         self.names_forgotten += more;
         self.names_forgotten * 2 > self.names
     }
 
-    /// Writes these and nothing else, in its place.
+    /// Replaces the file by one with these chapters and names only.
     pub(super) fn write_anew(
         &mut self,
         chapters: &[Arc<Chapter>],
@@ -139,7 +138,7 @@ impl Shelf {
             shelf.add(&mut chapter, &filters, &[])?;
             written.push(Arc::new(chapter));
         }
-        // What some networks were called stands nowhere else any more: the good file is not given for one that may be lost.
+        // Some names of networks are stored nowhere else: the good file must not be replaced by one that may be lost.
         shelf.file.sync_data()?;
         std::fs::rename(&new, &self.path)?;
         *self = shelf;
@@ -147,7 +146,6 @@ impl Shelf {
     }
 }
 
-/// What it begins with.
 pub(crate) fn head_of(register: u128) -> [u8; HEAD_BYTES as usize] {
     let mut head = [0; HEAD_BYTES as usize];
     head[..16].copy_from_slice(TITLE);
@@ -155,7 +153,7 @@ pub(crate) fn head_of(register: u128) -> [u8; HEAD_BYTES as usize] {
     head
 }
 
-/// Bytes in front of a payload.
+/// Bytes before a payload: its length and its checksum.
 const RECORD_HEAD: usize = 8;
 
 fn record(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
@@ -166,18 +164,17 @@ fn record(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     out.append(&mut payload);
 }
 
-/// Reads the records one after the other.
 struct Pieces<'a> {
     file: &'a Arc<File>,
     buffer: Vec<u8>,
-    /// Where in the buffer the next one begins.
+    /// Where in the buffer the next record begins.
     start: usize,
-    /// Where in the file that is.
+    /// Where in the file the next record begins.
     at: u64,
 }
 
 impl Pieces<'_> {
-    /// The next record and where it ends; none at the first that is not whole.
+    /// The next record and where it ends; none at the first record that is incomplete or damaged.
     fn next(&mut self) -> io::Result<Option<(ShelfRecord, u64)>> {
         if !self.has(RECORD_HEAD)? {
             return Ok(None);
@@ -197,7 +194,7 @@ impl Pieces<'_> {
         Ok(Some((record, self.at)))
     }
 
-    /// Are so many bytes there?
+    /// Are this many bytes available? Reads more if they are not in the buffer.
     fn has(&mut self, bytes: usize) -> io::Result<bool> {
         while self.buffer.len() - self.start < bytes {
             self.buffer.drain(..self.start);

@@ -1,5 +1,5 @@
-//! Which keys occur in a chapter: a Bloom filter for each sort of key. It never says no of one that does, and says yes of
-//! some three in a thousand that do not.
+//! Which keys occur in a chapter: a Bloom filter for each sort of key. It never denies a key that occurs, and it affirms
+//! about three in a thousand of those that do not.
 
 use hashbrown::HashSet;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -7,12 +7,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::core::address::Address;
 use crate::core::types::NetworkId;
 
-/// Bits for each key.
 const BITS_PER_KEY: usize = 12;
-/// Places that each key has among the bits.
+/// Bits that are set for each key.
 const PLACES: u64 = 8;
 
-/// Sorts of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     Address,
@@ -25,7 +23,7 @@ impl Sort {
     pub(super) const ALL: [Sort; 4] = [Sort::Address, Sort::Owner, Sort::Scope, Sort::Network];
 }
 
-/// The key of what is held at an address: of a block its first one and its length.
+/// The key of what is held at an address. For a block this is its first address and its length.
 pub(super) fn address_key(base: Address, length: u8) -> u64 {
     let mut bytes = [0; 17];
     bytes[..16].copy_from_slice(&base.bits().to_be_bytes());
@@ -33,17 +31,15 @@ pub(super) fn address_key(base: Address, length: u8) -> u64 {
     xxh3_64_with_seed(&bytes, u64::from(base.family().number()))
 }
 
-/// The key of an owner or scope, of its bytes.
 pub(super) fn text_key(text: &[u8]) -> u64 {
     xxh3_64_with_seed(text, 1)
 }
 
-/// The key of a network.
 pub(super) fn network_key(network: NetworkId) -> u64 {
     xxh3_64_with_seed(&network.0.to_be_bytes(), 2)
 }
 
-/// A filter over these keys: the same, in whatever order they come.
+/// A filter over these keys. Their order makes no difference.
 pub(super) fn make(keys: &HashSet<u64>) -> Vec<u8> {
     let mut bits = vec![0; (keys.len() * BITS_PER_KEY).div_ceil(8)];
     for &key in keys {
@@ -54,12 +50,12 @@ pub(super) fn make(keys: &HashSet<u64>) -> Vec<u8> {
     bits
 }
 
-/// May this key be among those of the filter?
+/// May the filter contain this key?
 pub(super) fn may_have(bits: &[u8], key: u64) -> bool {
     !bits.is_empty() && places(key, bits.len()).all(|place| bits[place / 8] & 1 << (place % 8) != 0)
 }
 
-/// Two halves of the hash make as many places as are wanted.
+/// The two halves of the hash yield as many places as are wanted.
 fn places(key: u64, bytes: usize) -> impl Iterator<Item = usize> {
     let bits = bytes as u64 * 8;
     let step = key >> 32 | 1;

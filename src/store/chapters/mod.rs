@@ -1,25 +1,26 @@
-//! Which part of the history is worth reading: an index over what a store keeps, beside it, that can always be made anew.
+//! Which part of the history is worth reading: an index over the history of a store. It is kept beside the store, and can be
+//! made anew.
 //!
-//! The history is cut into *chapters*, some thousand steps each, of all shards together, in the order of commits. Of each
-//! is noted: which batches, from when to when, and which networks, addresses, owners and scopes occur in it (filters, see
-//! `filter`). Who looks for something reads only the chapters that may have it. What came after the last chapter has no
-//! index, and is read.
+//! The history is cut into *chapters* of some thousand steps each, over all shards together, in the order of commits. For
+//! each chapter the index notes its batches, its time span, and which networks, addresses, owners and scopes occur in it
+//! (filters, see `filter`). A search reads only the chapters that may have what it looks for. Whatever came after the last
+//! chapter has no index, and is always read.
 //!
-//! Chapters are written down in one file where the store has a directory for it, so that a restart need not read the whole
-//! history again; also what networks were called, for those whose configuration is older than the history that is kept. The
-//! file is appended to without being flushed, and each record has a checksum: whatever is not readable is cut off and made
-//! again. What cannot be made again are the names of networks that are gone, from before the history that is kept.
+//! If the store has a directory, chapters are written to one file there, so that a restart need not read the whole history
+//! again. The file also has the names of networks, because the configuration of some is older than the history that is kept.
+//! The file is appended to without a flush, and each record has a checksum: whatever cannot be read is cut off and made
+//! again. Only names that are older than the kept history and belong to deleted networks cannot be made again.
 //!
 //! ```text
 //! file   = title, register (16)  record…
 //! record = payload bytes (4)  crc32 (4)  payload
 //! ```
 //!
-//! Why not a table of keys, as redb would keep one: it costs a lookup and a write for each event where a filter costs some
-//! bits, and the machine that commits 300 000 changes a second has two processors. Ten million events are 2 500 chapters
-//! whose filters have 30 MB; asking all of them takes some milliseconds.
+//! Why not a table of keys, as redb would keep one? It costs a lookup and a write for each event, where a filter costs some
+//! bits, and the machine that commits 300 000 changes a second has two processors. Ten million events make 2 500 chapters
+//! whose filters take 30 MB; asking all of them takes some milliseconds.
 //!
-//! Neighbours: `actors::events` adds chapters behind the commits, and asks. `codec` has the batches that go in.
+//! Neighbours: `actors::events` adds chapters as commits go on, and searches. `codec` reads the batches that go in.
 
 mod chapter;
 mod file;
@@ -40,10 +41,10 @@ use super::{Seq, ShardId};
 use crate::core::address::{Address, Cidr};
 use crate::core::types::{NetworkId, Owner, Scope, WallTime};
 
-/// What is looked for; what is not given excludes nothing.
+/// What a search looks for. A criterion that is not given excludes nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sought<'a> {
-    /// Something of one of these networks.
+    /// Anything in one of these networks.
     pub networks: Option<&'a [NetworkId]>,
     /// A holding of this address, or of a block around it.
     pub address: Option<Address>,
@@ -51,9 +52,9 @@ pub struct Sought<'a> {
     pub owner: Option<&'a Owner>,
     /// A holding in this scope.
     pub scope: Option<&'a Scope>,
-    /// Not before.
+    /// Nothing earlier than this.
     pub from: Option<WallTime>,
-    /// Not after.
+    /// Nothing later than this.
     pub to: Option<WallTime>,
 }
 
@@ -62,9 +63,8 @@ struct Inner {
     chapters: Arc<Vec<Arc<Chapter>>>,
     names: Called,
     shelf: Option<Shelf>,
-    /// Who adds.
     pen: Pen,
-    /// The shelf takes more. One that failed once is only read from: what comes then is kept in memory.
+    /// Can the file be written? After a failure it is only read, and later chapters are kept in memory.
     is_written: bool,
 }
 
@@ -79,22 +79,21 @@ impl Inner {
         }
     }
 
-    /// The shelf, if it takes more.
+    /// The file, if it can be written.
     fn writable(&mut self) -> Option<&mut Shelf> {
         self.shelf.as_mut().filter(|_| self.is_written)
     }
 }
 
-/// Adds chapters, until somebody else takes one: of two tenures that run into each other the later one.
+/// The right to add chapters, until somebody else takes it. If two tenures overlap, only the later one adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pen(u64);
 
-/// What networks were called, in order, each name once for as long as it lasts: every change of a configuration tells it
-/// again.
+/// What networks were called, in order. A name is noted once, although every change of a configuration tells it again.
 #[derive(Debug, Default)]
 struct Called {
     notes: Vec<NameNote>,
-    /// Which of them is the last of a network.
+    /// For each network, which note is its last.
     last: HashMap<NetworkId, usize>,
 }
 
@@ -104,10 +103,10 @@ impl Called {
         Self { notes, last }
     }
 
-    /// One more; true if it tells something new.
+    /// Adds a note; true if it tells something new.
     fn note(&mut self, note: &NameNote) -> bool {
         let last = self.last.get(&note.network).map(|&at| &self.notes[at]);
-        // One of a line that was cut off may be of a later batch.
+        // A note from a line that was cut off may be of a later batch.
         let tells =
             |last: &NameNote| (&last.name, &last.realm) == (&note.name, &note.realm) && last.since <= note.since;
         if last.is_some_and(tells) {
@@ -118,20 +117,19 @@ impl Called {
         true
     }
 
-    /// Forgets the others.
     fn retain(&mut self, keep: impl Fn(&NameNote) -> bool) {
         self.notes.retain(keep);
         *self = Self::of(std::mem::take(&mut self.notes));
     }
 }
 
-/// The chapters of a register, in order. Made once for a process.
+/// The chapters of a register, in order. Made once for each process.
 #[derive(Debug)]
 pub struct Chapters(Mutex<Inner>);
 
 impl Chapters {
-    /// Those that were written down in a directory; without one they are kept in memory. What cannot be read is left out, and
-    /// what cannot be written is said in the log: the history itself is the store's.
+    /// Reads the chapters of a directory; without a directory they are kept in memory. Chapters that cannot be read are left
+    /// out, and failures to write are only logged, because the history itself is in the store.
     pub fn open(directory: Option<&Path>, register: u128) -> Self {
         let opened = directory.map(|directory| (directory, Shelf::open(directory, register)));
         let inner = match opened {
@@ -150,16 +148,16 @@ impl Chapters {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // A panic inside leaves chapters that are all readable: each is added by one statement.
+        // A panic inside leaves only readable chapters: each one is added by a single statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them, in order.
+    /// All chapters, in order.
     pub fn all(&self) -> Arc<Vec<Arc<Chapter>>> {
         Arc::clone(&self.inner().chapters)
     }
 
-    /// What networks were called, as far as it was written down.
+    /// What networks were called, as far as it was noted.
     pub fn names(&self) -> Vec<NameNote> {
         self.inner().names.notes.clone()
     }
@@ -169,14 +167,15 @@ impl Chapters {
         self.inner().chapters.iter().rev().find_map(|chapter| chapter.range(shard)).copied()
     }
 
-    /// From now on nobody adds anything by another pen.
+    /// Takes the pen. From now on nobody can add anything with an earlier pen.
     pub fn take_pen(&self) -> Pen {
         let mut inner = self.inner();
         inner.pen.0 += 1;
         inner.pen
     }
 
-    /// One more, unless somebody else took the pen: then it is of a tenure that is over, and of a line that may be cut off.
+    /// Adds a chapter, unless somebody else has taken the pen: then the chapter belongs to a tenure that is over, and to a
+    /// line that may be cut off.
     pub fn add(&self, pen: Pen, draft: ChapterDraft) {
         let (mut chapter, filters, mut names) = draft.finish();
         let mut inner = self.inner();
@@ -199,8 +198,9 @@ impl Chapters {
         Arc::make_mut(&mut inner.chapters).push(Arc::new(chapter));
     }
 
-    /// Forgets all but the first so many: what comes behind is of a line that was cut off. So are the names that networks got
-    /// there; those of shards that were not cut off are met again with their batches. `shard_of` tells where a network is.
+    /// Keeps the first `count` chapters and forgets the others, because they belong to a line that was cut off. The same
+    /// goes for names that networks got there. Names in shards that were not cut off are noted again when their batches are
+    /// read again. `shard_of` tells the shard of a network.
     pub fn truncate(&self, count: usize, shard_of: impl Fn(NetworkId) -> ShardId) {
         let mut inner = self.inner();
         if count < inner.chapters.len() {
@@ -217,7 +217,7 @@ impl Chapters {
         }
     }
 
-    /// Those of these networks that certainly occur in none of them.
+    /// Which of these networks certainly occur in no chapter.
     pub fn lacking(&self, mut networks: Vec<NetworkId>) -> Vec<NetworkId> {
         for chapter in self.all().iter() {
             if networks.is_empty() {
@@ -225,7 +225,7 @@ impl Chapters {
             }
             match filter(chapter, Sort::Network) {
                 Some(bits) => networks.retain(|&network| !may_have(&bits, network_key(network))),
-                // It cannot be read: then all of them may.
+                // The filter cannot be read, so all of them may occur.
                 None => return Vec::new(),
             }
         }
@@ -243,7 +243,7 @@ impl Chapters {
         }
     }
 
-    /// Forgets what these networks were called before a batch of their shard.
+    /// Forgets what these networks were called before a given batch of their shard.
     pub fn forget_names_before(&self, networks: &HashMap<NetworkId, u64>) {
         let mut inner = self.inner();
         let before = inner.names.notes.len();
@@ -253,8 +253,8 @@ impl Chapters {
         }
     }
 
-    /// Notes what networks are called from a batch on that does not say so, and forgets what they were called before. Of the next
-    /// start, too: by then it may not be seen any more that they were renamed in what nobody read here.
+    /// Notes what networks are called from a batch that does not say so itself, and forgets their earlier names, in the file
+    /// as well: at the next start the kept history may no longer show that they were renamed in batches that nobody read here.
     pub fn begin_names(&self, mut begun: Vec<NameNote>) {
         if begun.is_empty() {
             return;
@@ -267,7 +267,7 @@ impl Chapters {
         Self::write_anew(&mut inner);
     }
 
-    /// Forgets the first so many: the history does not reach back to them any more.
+    /// Forgets the first `count` chapters: the history no longer reaches back to them.
     pub fn forget(&self, count: usize) {
         let mut inner = self.inner();
         if count > 0 {
@@ -280,8 +280,8 @@ impl Chapters {
         }
     }
 
-    /// Where it cannot be written anew, what is in the file stays there, also what is forgotten here: the next start looks again what
-    /// of it is good. Until then all chapters stay, those of the file as they are in it.
+    /// If this fails, the file keeps its content, including what is forgotten here; the next start checks again which of it
+    /// is good. Until then all chapters stay as they are, and those in the old file are still read from there.
     fn write_anew(inner: &mut Inner) {
         let Some(shelf) = inner.shelf.as_mut().filter(|_| inner.is_written) else { return };
         match shelf.write_anew(&inner.chapters, &inner.names.notes) {
@@ -297,14 +297,14 @@ impl Chapters {
         }
     }
 
-    /// May there be something wanted in a chapter? A no is certain.
+    /// May a chapter have what is wanted? A no is certain.
     pub fn may_have(&self, chapter: &Chapter, wanted: &Sought<'_>) -> bool {
         if wanted.from.is_some_and(|from| chapter.wall.1 < from) || wanted.to.is_some_and(|to| chapter.wall.0 > to) {
             return false;
         }
         let any = |sort: Sort, keys: &[u64]| match filter(chapter, sort) {
             Some(bits) => keys.iter().any(|&key| may_have(&bits, key)),
-            // It cannot be read: then the chapter is.
+            // The filter cannot be read, so the chapter must be read.
             None => true,
         };
         let address = |address: Address| {
@@ -319,7 +319,7 @@ impl Chapters {
     }
 }
 
-/// None where it cannot be read, or is not what was written.
+/// None if the filter cannot be read, or has not the bytes that were written.
 fn filter(chapter: &Chapter, sort: Sort) -> Option<Vec<u8>> {
     match &chapter.filters {
         Filters::Kept(kept) => Some(kept[sort as usize].clone()),

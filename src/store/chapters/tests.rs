@@ -1,4 +1,4 @@
-//! The index of the history: what it leads to is what the whole history has.
+//! The index of the history: a search by it finds what the whole history has.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use crate::store::history::RecordedBatch;
 use crate::store::{Batch, Digest, Seq};
 
 const REGISTER: u128 = 7;
-/// Nobody took one.
+/// The pen while nobody has taken one.
 const PEN: Pen = Pen(0);
 
 fn recorded(batch: &Batch) -> RecordedBatch {
@@ -31,7 +31,7 @@ fn draft(batches: &[Batch]) -> ChapterDraft {
     draft
 }
 
-/// One batch with every field, as so many batches of shard 1.
+/// One batch with every field, repeated with these numbers in shard 1.
 fn some(seqs: std::ops::Range<u64>) -> Vec<Batch> {
     seqs.map(|seq| Batch { shard: ShardId(1), seq: Seq(seq), ..samples::full_batch() }).collect()
 }
@@ -44,7 +44,7 @@ fn lasts(chapters: &Chapters) -> Vec<u64> {
     chapters.all().iter().map(|chapter| chapter.range(ShardId(1)).unwrap().last.0).collect()
 }
 
-/// Does the index lead to every event of these batches, whatever is asked for it?
+/// Checks that the index leads to every event of these batches, whatever criterion is given.
 fn leads_to_all(chapters: &Chapters, batches: &[Batch]) {
     let all = chapters.all();
     let [chapter] = &all[..] else { panic!("{} chapters", all.len()) };
@@ -130,7 +130,7 @@ fn a_file_that_was_broken_off_is_good_up_to_there_and_goes_on() {
         drop(chapters);
         assert_eq!(lasts(&open(directory.path())), [10, 20, 30]);
     }
-    // A bit of the second chapter that is another one.
+    // Flips a bit in the second chapter.
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = (ends[0] + ends[1]) as usize / 2;
     bytes[middle] ^= 1;
@@ -171,7 +171,7 @@ fn what_was_cut_off_and_what_is_too_old_does_not_come_back() {
     leads_to_all(&chapters, &batches[4]);
 }
 
-/// Who walks over the history has them from before.
+/// A reader that goes through the history still has the chapters from before.
 #[test]
 fn a_chapter_that_somebody_has_leads_to_what_is_in_it_also_when_the_file_is_written_anew_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn a_chapter_that_somebody_has_leads_to_what_is_in_it_also_when_the_file_is_writ
     let of_all = length();
     chapters.forget(4);
     assert!(length() < of_all, "it is another file");
-    // It has other bytes where those were.
+    // The file has other bytes now where those chapters were.
     (6..14).for_each(|n| chapters.add(PEN, draft(&some(n * 10 + 1..n * 10 + 11))));
     assert!(length() > of_all);
     before.iter().zip(&batches).for_each(|(chapter, batches)| has_all(&chapters, chapter, batches));
@@ -206,12 +206,12 @@ fn where_a_byte_of_a_filter_is_another_one_than_was_written_the_chapter_is_read(
         }
     };
     check(&chapters);
-    // Also of those that were there before.
+    // Also in the file, and for chapters that existed before.
     drop(chapters);
     check(&open(directory.path()));
 }
 
-/// Whoever reads the history has its place by the chapters: none may be missing before others.
+/// A reader of the history keeps its place by the chapters: none may be missing before others.
 #[test]
 fn an_index_that_cannot_be_written_anew_keeps_its_chapters_and_takes_more() {
     let directory = tempfile::tempdir().unwrap();
@@ -222,11 +222,11 @@ fn an_index_that_cannot_be_written_anew_keeps_its_chapters_and_takes_more() {
     chapters.truncate(5, |_| ShardId(1));
     assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50]);
     std::fs::remove_dir(in_the_way).unwrap();
-    // The file has what was cut off: nothing may come behind it there.
+    // The file still has what was cut off, so nothing may be added after it there.
     chapters.add(PEN, draft(&renamed(some(51..61), 51, "other")));
     let names = chapters.names();
     assert_eq!(lasts(&chapters), [10, 20, 30, 40, 50, 60]);
-    // Of all of them it is still known what they have.
+    // It is still known what each of them has.
     let stranger: Owner = Owner::new("stranger".into()).unwrap();
     let wanted = Sought { owner: Some(&stranger), ..Sought::default() };
     assert!(chapters.all().iter().all(|chapter| !chapters.may_have(chapter, &wanted)));
@@ -247,7 +247,7 @@ fn a_tenure_that_is_over_adds_nothing_behind_the_one_that_follows() {
     assert_eq!(lasts(&chapters), [10, 15]);
 }
 
-/// The same, with the network of another name from a batch on.
+/// The same batches, with another name for the network from one batch on.
 fn renamed(batches: Vec<Batch>, from: u64, name: &str) -> Vec<Batch> {
     let rename = |step: &mut crate::core::state::Step| {
         if let Some(State::Config(config)) = &mut step.state {
@@ -272,7 +272,7 @@ fn a_name_of_a_line_that_was_cut_off_is_cut_off_with_it_and_no_other() {
     chapters.add(PEN, draft(&renamed(some(11..21), 15, "new")));
     let with_new = chapters.names();
     assert_eq!((with_new.len(), with_new[names.len()].since.0), (names.len() + 1, 15), "{with_new:?}");
-    // Of a network in a shard that has nothing in what is cut off it stands.
+    // The name of a network stays if its shard has nothing in what is cut off.
     let other = tempfile::tempdir().unwrap();
     std::fs::copy(directory.path().join(FILE), other.path().join(FILE)).unwrap();
     let elsewhere = open(other.path());
@@ -283,7 +283,7 @@ fn a_name_of_a_line_that_was_cut_off_is_cut_off_with_it_and_no_other() {
     drop(chapters);
     let chapters = open(directory.path());
     assert_eq!(chapters.names(), names);
-    // The line that goes on tells its own.
+    // The line that goes on tells its own name.
     chapters.add(PEN, draft(&renamed(some(11..21), 13, "newer")));
     assert_eq!(chapters.names()[names.len()].since.0, 13);
 }
@@ -323,13 +323,13 @@ fn what_a_network_is_called_without_a_batch_that_says_so_is_in_the_file_in_place
     assert_eq!(of_it(&chapters), [begun.clone(), later.clone()]);
     let others = before.iter().filter(|note| note.network != later.network);
     assert!(others.clone().all(|note| chapters.names().contains(note)), "{before:?}");
-    // What it is called last is known: it is not noted once more.
+    // Its last name is known, so it is not noted once more.
     chapters.add(PEN, draft(&renamed(some(21..31), 21, "later")));
     drop(chapters);
     assert_eq!(of_it(&open(directory.path())), [begun, later]);
 }
 
-/// Each change of a configuration tells the name again: nothing must grow with them.
+/// Each change of a configuration tells the name again, and the notes must not grow with that.
 #[test]
 fn a_name_is_noted_once_for_as_long_as_it_lasts() {
     let directory = tempfile::tempdir().unwrap();

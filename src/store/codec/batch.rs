@@ -7,8 +7,8 @@
 //! key   = 0  |  1 subnet id  |  4 bits  |  6 bits
 //! ```
 //!
-//! `network` and `by` are left out where they are those of the act before. Each state is a sized record of its own, so
-//! that a merge passes it on without decoding it.
+//! `network` and `by` are left out if they are the same as in the act before. Each state is a record with its length before
+//! it, so that a merge can pass it on without decoding it.
 
 use compact_str::CompactString;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const SAME_BY: u8 = 2;
 const REASON: u8 = 4;
 const TRANSACTION: u8 = 8;
 
-/// Set in the byte of an event that carries the holding as it was before.
+/// Set in the byte of an event whose record also has the holding as it was before.
 const BEFORE: u8 = 0x80;
 
 const KEY_CONFIG: u8 = 0;
@@ -48,7 +48,6 @@ pub(crate) fn put_key(out: &mut Vec<u8>, key: Key) {
     }
 }
 
-/// Reads a key.
 pub(crate) fn key(reader: &mut Reader<'_>) -> Result<Key> {
     match reader.u8("key")? {
         KEY_CONFIG => Ok(Key::Config),
@@ -60,13 +59,14 @@ pub(crate) fn key(reader: &mut Reader<'_>) -> Result<Key> {
     }
 }
 
-/// A state must be one that its key can have: the right kind, its own id, and a block where a block can begin.
+/// Checks that a key can have this state: it must be of the right kind, have the id of the key, and be a block only where a
+/// block can begin.
 pub(crate) fn check_pair(network: NetworkId, key: Key, state: &State) -> Result<()> {
     let fits = match (key, state) {
         (Key::Config, State::Config(config)) => config.id == network,
         (Key::Subnet(id), State::Subnet(subnet)) => subnet.id == id,
         (Key::Address(address), State::Entry(entry)) => Cidr::new(address, entry.prefix_length()).is_some(),
-        // Its id is made of its name, which the store does not know how.
+        // Its id is derived from its name; the store does not know how.
         (Key::Deployment, State::Deployment(_)) => true,
         (Key::Config | Key::Subnet(_) | Key::Deployment | Key::Address(_), _) => false,
     };
@@ -146,7 +146,7 @@ pub(crate) struct RawStep<'a> {
 }
 
 impl<'a> RawStep<'a> {
-    /// What the history tells, with the record of the holding as it was before.
+    /// The event for the history, and the record of the holding as it was before.
     pub(crate) fn event(&self) -> Option<(EventKind, Option<&'a [u8]>)> {
         self.event
     }
@@ -171,7 +171,7 @@ fn step(format: u8, network: NetworkId, reader: &mut Reader<'_>) -> Result<Step>
     let RawStep { key, expect, state, event } = raw_step(reader)?;
     let before = event.as_ref().and_then(|(_, before)| *before);
     if state.iter().chain(&before).any(|record| record.first() != Some(&format)) {
-        // Its own spelling would be another one.
+        // The same batch in one format would have other bytes.
         return Err(CodecError::Range("format of a record in a batch"));
     }
     let state = state.map(decode_state).transpose()?;
@@ -196,10 +196,10 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Appends a batch, all of it in one format.
+/// Appends a batch, all in one format.
 ///
 /// # Errors
-/// [`CodecError::Range`] if it has a value that could not be read back. What was appended is then worthless.
+/// [`CodecError::Range`] if it has a value that could not be read back. The appended bytes are then worthless.
 pub fn encode_batch(batch: &Batch, format: Format, out: &mut Vec<u8>) -> Result<()> {
     let Batch { shard, epoch, token, seq, time, generation, acts } = batch;
     out.put_u8(format.number());
@@ -255,7 +255,7 @@ fn put_act(out: &mut Vec<u8>, format: Format, before: Option<&Act>, act: &Act) -
     steps.iter().try_for_each(|step| put_step(out, format, *network, step))
 }
 
-/// A batch without its acts: what the fence compares.
+/// A batch without its acts: the part that the fence compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
     pub shard: ShardId,
@@ -279,16 +279,14 @@ pub(crate) fn batch_header(reader: &mut Reader<'_>) -> Result<BatchHeader> {
     })
 }
 
-/// What is said of an act before its steps.
+/// An act without its steps.
 pub(crate) struct ActHeader {
-    /// The network.
     pub(crate) network: NetworkId,
-    /// When.
     pub(crate) wall: WallTime,
-    /// None: that of the act before.
+    /// None: the same as in the act before.
     by: Option<CompactString>,
     reason: Option<CompactString>,
-    /// What it is a part of.
+    /// The transaction that it belongs to.
     pub(crate) transaction: Option<TransactionId>,
     steps: usize,
 }
@@ -347,7 +345,7 @@ pub fn decode_batch(bytes: &[u8]) -> Result<Batch> {
     Ok(Batch { shard, epoch, token, seq, time, generation, acts })
 }
 
-/// Shows every step of a batch, its states not decoded, in order.
+/// Passes every step of a batch to `each`, in order, without decoding the states.
 pub(crate) fn walk_batch<'a, E: From<CodecError>>(
     bytes: &'a [u8],
     mut each: impl FnMut(NetworkId, RawStep<'a>) -> std::result::Result<(), E>,
@@ -355,7 +353,7 @@ pub(crate) fn walk_batch<'a, E: From<CodecError>>(
     walk_acts(bytes, |act, step| each(act.network, step))
 }
 
-/// Shows every step of a batch with what is said of its act, their states not decoded, in order.
+/// Passes every step of a batch, with the header of its act, to `each`, in order, without decoding the states.
 pub(crate) fn walk_acts<'a, E: From<CodecError>>(
     bytes: &'a [u8],
     mut each: impl FnMut(&ActHeader, RawStep<'a>) -> std::result::Result<(), E>,
@@ -391,7 +389,7 @@ pub fn encode_head(head: &Head, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Reads a head in front of other bytes.
+/// Reads a head that other bytes may follow.
 pub(crate) fn head(reader: &mut Reader<'_>) -> Result<Head> {
     let format = Format::read(reader, "head")?;
     Ok(Head {

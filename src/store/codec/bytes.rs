@@ -1,44 +1,45 @@
-//! Bytes and what is wrong with them: the primitives that every record is made of.
+//! The primitives that every record is made of, and the errors of decoding.
 //!
-//! Numbers are LEB128 varints in their shortest form, ids and digests are fixed big-endian, texts are a length and UTF-8.
-//! There is one way to write a value, so equal values have equal bytes, which the digest chain needs.
+//! Numbers are LEB128 varints in their shortest form, ids and digests are fixed-size big-endian, texts are a length and
+//! UTF-8. There is one way to write a value, so equal values have equal bytes. The digest chain needs this.
 //!
-//! Neighbours: `entry`, `config` and `batch` are written in these words. Nothing here allocates more than it was given.
+//! Neighbours: `entry`, `config` and `batch` are written with these primitives. No decoder allocates more than its input
+//! justifies.
 
 use compact_str::CompactString;
 
 use crate::core::types::InvalidText;
 
-/// Why bytes are not the record that they should be. `Display` is a sentence without its subject.
+/// Why bytes are not a valid record. `Display` is a sentence without its subject.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The bytes end too early.
     #[error("ends in the middle of {0}")]
     Short(&'static str),
-    /// The record is complete and there are more bytes.
+    /// The record is complete, but more bytes follow.
     #[error("goes on for {0} bytes after its end")]
     Trailing(usize),
-    /// Written by a newer program.
+    /// The record was written by a newer program.
     #[error("has format version {0}, which this version of allod does not know")]
     Version(u8),
-    /// A choice that does not exist.
+    /// A tag that stands for nothing.
     #[error("has the unknown tag {tag} as {what}")]
     Tag {
-        /// What was chosen.
+        /// What the tag chooses.
         what: &'static str,
-        /// What was found.
+        /// The tag.
         tag: u8,
     },
-    /// A value that cannot be.
+    /// An impossible value.
     #[error("has a value out of range as {0}")]
     Range(&'static str),
-    /// A text that is none.
+    /// A text that is not UTF-8.
     #[error("has bytes that are not UTF-8 as {0}")]
     Utf8(&'static str),
-    /// A text that may not be used.
+    /// A text that its type refuses.
     #[error("has an unusable text as {what}")]
     Text {
-        /// Where.
+        /// Which text.
         what: &'static str,
         /// Why.
         #[source]
@@ -49,18 +50,17 @@ pub enum CodecError {
 /// A result of decoding.
 pub type Result<T> = std::result::Result<T, CodecError>;
 
-/// Marks, generations and versions stay below this, so that every JSON reader keeps them exactly.
+/// The highest mark, generation or version: every JSON reader can represent it exactly.
 pub(super) const MARK_MAX: u64 = (1 << 53) - 1;
 
-/// Bytes of the longest varint.
 const VARINT_BYTES_MAX: usize = 10;
 
-/// A length that a `Vec` may be given before its elements were seen.
+/// How many elements a `Vec` may have room for before any of them is read.
 pub(super) fn capacity(count: usize) -> usize {
     count.min(1_024)
 }
 
-/// Takes a record apart from its front.
+/// Takes a record apart from the front.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -71,7 +71,6 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Bytes that were not read.
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -80,7 +79,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Everything must have been read.
+    /// Checks that everything was read.
     pub(crate) fn finish(self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Trailing(self.rest.len())) }
     }
@@ -115,7 +114,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64> {
         match self.rest.split_first() {
-            // Nearly all are lengths, counts and differences of one byte.
+            // Nearly all varints are lengths, counts and differences of one byte.
             Some((&byte, rest)) if byte < 0x80 => {
                 self.rest = rest;
                 Ok(byte.into())
@@ -128,7 +127,7 @@ impl<'a> Reader<'a> {
         let mut value = 0u64;
         for (at, &byte) in self.rest.iter().take(VARINT_BYTES_MAX).enumerate() {
             let bits = u64::from(byte & 0x7f);
-            // The last byte has room for one bit; one of nothing behind others would be a second spelling.
+            // The tenth byte has room for one bit; a zero byte at the end would be a second spelling of the same number.
             if (at + 1 == VARINT_BYTES_MAX && bits > 1) || (byte == 0 && at > 0) {
                 return Err(CodecError::Range(what));
             }
@@ -141,14 +140,13 @@ impl<'a> Reader<'a> {
         Err(if self.rest.len() < VARINT_BYTES_MAX { CodecError::Short(what) } else { CodecError::Range(what) })
     }
 
-    /// A varint of at most `max`.
     #[inline]
     pub(crate) fn varint_to(&mut self, max: u64, what: &'static str) -> Result<u64> {
         let value = self.varint(what)?;
         if value <= max { Ok(value) } else { Err(CodecError::Range(what)) }
     }
 
-    /// How many elements follow; each takes a byte at least, so more than what is left is a lie.
+    /// How many elements follow. Each takes at least one byte, so a count above the number of bytes left is false.
     #[inline]
     pub(crate) fn count(&mut self, what: &'static str) -> Result<usize> {
         let count = self.varint(what)?;
@@ -158,7 +156,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes behind their length.
+    /// Bytes with their length before them.
     #[inline]
     pub(crate) fn sized(&mut self, what: &'static str) -> Result<&'a [u8]> {
         let length = self.count(what)?;
@@ -170,7 +168,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map(CompactString::from).map_err(|_| CodecError::Utf8(what))
     }
 
-    /// A text that goes through the constructor of its type.
+    /// A text that the constructor of its type accepts.
     pub(crate) fn checked<T>(
         &mut self,
         what: &'static str,
@@ -179,14 +177,13 @@ impl<'a> Reader<'a> {
         make(self.text(what)?).map_err(|source| CodecError::Text { what, source })
     }
 
-    /// A byte of flags of which only those in `known` may be set.
+    /// A byte of flags. Only those in `known` may be set.
     pub(crate) fn flags(&mut self, known: u8, what: &'static str) -> Result<u8> {
         let flags = self.u8(what)?;
         if flags & !known == 0 { Ok(flags) } else { Err(CodecError::Tag { what, tag: flags }) }
     }
 }
 
-/// Appends to a record.
 pub(crate) trait Write {
     fn put_u8(&mut self, value: u8);
     fn put_bytes(&mut self, bytes: &[u8]);
@@ -225,9 +222,9 @@ impl Write for Vec<u8> {
     }
 }
 
-/// Appends what `fill` writes, behind its length.
+/// Appends what `fill` writes, with its length before it.
 pub(crate) fn put_nested(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
-    // Nearly every record is shorter than 128 bytes: its length takes the one byte that is kept for it.
+    // Nearly every record is shorter than 128 bytes, so its length fits into the one byte that is reserved here.
     let at = out.len();
     out.push(0);
     fill(out)?;

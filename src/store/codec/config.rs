@@ -1,11 +1,11 @@
 //! Configuration of networks and subnets, as bytes.
 //!
-//! Written rarely and read at load only, so it is plain rather than small: fields in the order of the structs.
+//! It is written rarely and read at load only, so it is plain rather than compact: fields in the order of the structs.
 
 use compact_str::CompactString;
 
 use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write, capacity};
-use super::entry::{labels, put_labels};
+use super::entry::{labels, mac, put_labels, put_mac};
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::state::{
     Conflict, Dns, L2, Limits, NetworkConfig, NetworkKind, PastPool, Policy, PoolConfig, PoolKind, ReservedFor,
@@ -17,7 +17,7 @@ use crate::limits;
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// Family and number of an address: 5 or 17 bytes.
+/// Writes family and number of an address: 5 or 17 bytes.
 pub(super) fn put_address(out: &mut Vec<u8>, address: Address) {
     match address {
         Address::V4(bits) => {
@@ -120,7 +120,7 @@ fn generation(reader: &mut Reader<'_>) -> Result<Generation> {
     reader.varint_to(MARK_MAX, "generation").map(Generation)
 }
 
-/// Writes the body of a network's configuration, behind version, kind and mark.
+/// Writes the body of a network's configuration, which follows version, kind and mark.
 pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<()> {
     let NetworkConfig {
         id,
@@ -165,7 +165,7 @@ pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<(
     for value in [cooldown_yields, static_only, protected] {
         put_bool(out, *value);
     }
-    // As it was written before there were any that are closed for good.
+    // For networks that are not purged this is the same byte as before that flag existed.
     out.put_u8(u8::from(*closed) | u8::from(*purged) << 1);
     put_option(out, limits.per_owner, Write::put_varint);
     put_option(out, limits.per_scope, Write::put_varint);
@@ -173,11 +173,11 @@ pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<(
     out.put_text(description);
     out.put_varint(created_at.0);
     if conflicts.is_empty() {
-        // As it was written before there were any.
+        // The same bytes as before conflicts existed.
         return Ok(());
     }
     put_list(out, conflicts, limits::CONFLICTS_MAX, "conflicts", |out, conflict| {
-        let Conflict { address, prefix_length, holder, generation, granted_at, found_at } = conflict;
+        let Conflict { address, prefix_length, holder, generation, granted_at, found_at, mac: _ } = conflict;
         put_address(out, *address);
         out.put_u8(*prefix_length);
         for text in [holder.scope.as_str(), holder.owner.as_str(), holder.slot.as_str()] {
@@ -187,6 +187,14 @@ pub(super) fn put_network(out: &mut Vec<u8>, config: &NetworkConfig) -> Result<(
         out.put_varint(granted_at.0);
         out.put_varint(found_at.0);
         Ok(())
+    })?;
+    if conflicts.iter().all(|conflict| conflict.mac.is_none()) {
+        // The same bytes as before conflicts had a MAC.
+        return Ok(());
+    }
+    conflicts.iter().try_for_each(|conflict| {
+        put_bool(out, conflict.mac.is_some());
+        conflict.mac.map_or(Ok(()), |mac| put_mac(out, mac))
     })
 }
 
@@ -203,7 +211,21 @@ fn conflict(reader: &mut Reader<'_>) -> Result<Conflict> {
     };
     let generation = generation(reader)?;
     let (granted_at, found_at) = (WallTime(reader.varint("granted_at")?), WallTime(reader.varint("found_at")?));
-    Ok(Conflict { address, prefix_length, holder, generation, granted_at, found_at })
+    Ok(Conflict { address, prefix_length, holder, generation, granted_at, found_at, mac: None })
+}
+
+/// Reads the MACs of conflicts, which follow the last conflict if one of them has a MAC.
+fn macs_of(conflicts: &mut [Conflict], reader: &mut Reader<'_>) -> Result<()> {
+    if conflicts.is_empty() || reader.is_empty() {
+        return Ok(());
+    }
+    for conflict in conflicts.iter_mut() {
+        conflict.mac = option(reader, "mac", mac)?;
+    }
+    if conflicts.iter().all(|conflict| conflict.mac.is_none()) {
+        return Err(CodecError::Range("mac"));
+    }
+    Ok(())
 }
 
 pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfig> {
@@ -240,10 +262,11 @@ pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfi
     let tags = labels(reader)?;
     let description = reader.text("description")?;
     let created_at = WallTime(reader.varint("created_at")?);
-    let conflicts = match reader.is_empty() {
+    let mut conflicts = match reader.is_empty() {
         true => Vec::new(),
         false => list(reader, limits::CONFLICTS_MAX, "conflicts", conflict)?,
     };
+    macs_of(&mut conflicts, reader)?;
     Ok(NetworkConfig {
         id,
         name,
@@ -266,7 +289,7 @@ pub(super) fn network(mark: u64, reader: &mut Reader<'_>) -> Result<NetworkConfi
     })
 }
 
-/// Writes the body of a subnet's configuration, behind version, kind and mark.
+/// Writes the body of a subnet's configuration, which follows version, kind and mark.
 pub(super) fn put_subnet(out: &mut Vec<u8>, subnet: &SubnetConfig) -> Result<()> {
     let SubnetConfig {
         id,
@@ -401,6 +424,7 @@ mod tests {
 
     use super::*;
     use crate::core::state::State;
+    use crate::core::types::Mac;
     use crate::store::codec::{Format, decode_state, encode_state, samples};
 
     #[test]
@@ -413,6 +437,7 @@ mod tests {
             generation: Generation(1 << 50),
             granted_at: WallTime(7),
             found_at: WallTime(9),
+            mac: None,
         };
         let with = |conflicts| State::Config(Arc::new(NetworkConfig { conflicts, ..plain.clone() }));
         let bytes_of = |state: &State| {
@@ -426,7 +451,15 @@ mod tests {
         for length in none.len() + 1..two.len() {
             assert!(decode_state(&two[..length]).is_err(), "{length} bytes");
         }
-        // One that begins where no such block does.
+        let with_mac = Conflict { mac: Some(Mac(0x0200_0000_0001)), ..conflict.clone() };
+        let one_has = bytes_of(&with(vec![conflict.clone(), with_mac]));
+        assert!(one_has.starts_with(&two), "an older version reads what has no MAC");
+        for length in two.len() + 1..one_has.len() {
+            assert!(decode_state(&one_has[..length]).is_err(), "{length} bytes");
+        }
+        let without = [&two[..], &[0, 0]].concat();
+        assert!(decode_state(&without).is_err(), "there is one way to write that none has one");
+        // A block that begins where no such block can.
         let crooked = Conflict { address: "2001:db8::9".parse().unwrap(), ..conflict };
         let mut bytes = Vec::new();
         encode_state(&with(vec![crooked]), Format::NEWEST, &mut bytes).unwrap();

@@ -7,15 +7,15 @@ use crate::core::types::{Scope, Version, WallTime};
 const STAGES: [Stage; 3] = [Stage::Open, Stage::Committed, Stage::Reverted];
 
 pub(super) fn put(out: &mut Vec<u8>, deployment: &Deployment) -> Result<()> {
-    // The version is the record's mark.
+    // The version is the mark of the record.
     let Deployment { name, plan, wishes, stage, uncommitted_since, settled, version: _ } = deployment;
     out.put_text(name.as_str());
     out.put_varint(*plan);
     out.put_u128(*wishes);
     out.put_u8(STAGES.iter().position(|other| other == stage).unwrap_or_default() as u8);
-    // A time is never 0: nothing was uncommitted in 1970.
+    // 0 means none: no deployment was uncommitted in 1970.
     out.put_varint(uncommitted_since.map_or(0, |since| since.0.saturating_add(1)));
-    // Where there are none, nothing is written, as before there could be any.
+    // If the list is empty nothing is written, as before the list existed.
     for SettledInstance { instance, reverted } in settled {
         out.put_u8(u8::from(*reverted));
         out.put_varint(*instance);

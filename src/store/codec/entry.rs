@@ -1,4 +1,4 @@
-//! What lies at an address, as bytes: reservation, released, declined.
+//! What is stored for an address, as bytes: reservation, released, declined.
 //!
 //! ```text
 //! record   = version (1)  kind  mark  body          mark: generation, so that a merge compares without decoding
@@ -36,13 +36,13 @@ const WITH_CLAIMANT: u8 = 8;
 const CLAIMANT: u8 = 16;
 const OBSOLETE: u8 = 32;
 const DETAILS: u8 = 64;
-/// The slot is `0` and not written.
+/// The slot is `0`, and is not written.
 const SLOT_DEFAULT: u8 = 128;
 
-/// Of a released entry: an owner_uid follows. Records from before this flag have none.
+/// In a released entry: an owner_uid follows. Records from before this flag have none.
 const RELEASED_OWNER_UID: u8 = 1;
 
-/// Of a declined entry: to whom it was promised follows. Records from before this flag say nothing of it.
+/// In a declined entry: the promise of the address follows. Records from before this flag have none.
 const DECLINED_PROMISE: u8 = 1;
 
 const OWNER_UID: u8 = 1;
@@ -52,7 +52,7 @@ const HOSTNAME: u8 = 8;
 const MAC: u8 = 16;
 const GRANTED_BY: u8 = 32;
 const PLANNED: u8 = 64;
-/// What says that there are details in memory, too.
+/// The flags that mean that there are details in memory, too.
 const OWN_DETAILS: u8 = OWNER_UID | LABELS | NOTE | HOSTNAME | MAC;
 
 const LEAVING: u8 = 1;
@@ -150,7 +150,6 @@ pub(super) fn kind_of(entry: &Entry) -> u8 {
     }
 }
 
-/// Writes the body of an entry, behind version, kind and mark.
 pub(super) fn put_entry(out: &mut Vec<u8>, format: Format, entry: &Entry) -> Result<()> {
     match entry {
         Entry::Held(reservation) => put_reservation(out, format, reservation),
@@ -225,6 +224,20 @@ pub(super) fn put_reservation(out: &mut Vec<u8>, format: Format, reservation: &R
     Ok(())
 }
 
+/// Writes the six bytes of a MAC.
+pub(super) fn put_mac(out: &mut Vec<u8>, mac: Mac) -> Result<()> {
+    if mac.0 >> 48 != 0 {
+        return Err(CodecError::Range("mac"));
+    }
+    out.put_bytes(&mac.0.to_be_bytes()[2..]);
+    Ok(())
+}
+
+pub(super) fn mac(reader: &mut Reader<'_>) -> Result<Mac> {
+    let bytes = reader.bytes(6, "mac")?;
+    Ok(Mac(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))))
+}
+
 fn put_details(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
     let none = Details::default();
     let Details { owner_uid, labels, note, hostname, mac } = reservation.details.as_deref().unwrap_or(&none);
@@ -250,10 +263,7 @@ fn put_details(out: &mut Vec<u8>, reservation: &Reservation) -> Result<()> {
         out.put_text(hostname);
     }
     if let Some(mac) = mac {
-        if mac.0 >> 48 != 0 {
-            return Err(CodecError::Range("mac"));
-        }
-        out.put_bytes(&mac.0.to_be_bytes()[2..]);
+        put_mac(out, *mac)?;
     }
     if let Some(plan) = reservation.granted_by {
         out.put_varint(plan.get());
@@ -342,12 +352,11 @@ fn planned(reader: &mut Reader<'_>) -> Result<Planned> {
     Ok(planned)
 }
 
-/// A text that is written only where it is not empty.
+/// A text that is only written if it is not empty.
 fn written(reader: &mut Reader<'_>, what: &'static str) -> Result<CompactString> {
     Some(reader.text(what)?).filter(|text| !text.is_empty()).ok_or(CodecError::Range(what))
 }
 
-/// Details, and what deployments note.
 type Noted = (Option<Box<Details>>, Option<NonZeroU64>, Option<Box<Planned>>);
 
 fn details(reader: &mut Reader<'_>) -> Result<Noted> {
@@ -367,8 +376,7 @@ fn details(reader: &mut Reader<'_>) -> Result<Noted> {
         details.hostname = written(reader, "hostname")?;
     }
     if flags & MAC != 0 {
-        let bytes = reader.bytes(6, "mac")?;
-        details.mac = Some(Mac(bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))));
+        details.mac = Some(mac(reader)?);
     }
     let granted_by = if flags & GRANTED_BY != 0 {
         Some(NonZeroU64::new(reader.varint("granted_by")?).ok_or(CodecError::Range("granted_by"))?)
@@ -380,7 +388,6 @@ fn details(reader: &mut Reader<'_>) -> Result<Noted> {
     Ok((own.then(|| Box::new(details)), granted_by, planned))
 }
 
-/// Reads the body of an entry of a kind.
 pub(super) fn entry(header: &RecordHeader, reader: &mut Reader<'_>) -> Result<Entry> {
     let &RecordHeader { format, kind, mark } = header;
     if mark > MARK_MAX {

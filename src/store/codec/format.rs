@@ -1,17 +1,17 @@
-//! Which version of records is written, and how a record begins in each.
+//! The version in which records are written, and how a record begins in every version.
 //!
-//! A shard's head says in which format its records are written (`Head::format`): it is fixed for a tenure and rises at a
-//! take-over only, so no batch is ever sent in two spellings. A program reads all formats up to [`Format::NEWEST`] and goes
-//! on in the one that it finds; whoever runs it raises that by `store.record_format` when every node is new enough.
-//! So a release with a new format is rolled out node by node, and back, before anything that the old one cannot read
-//! is written.
+//! A shard's head says in which format its records are written (`Head::format`): it is fixed for a tenure and rises only at
+//! a take-over, so a batch is never sent in two spellings. A program reads all formats up to [`Format::NEWEST`], and goes on
+//! writing in the one that it finds. The operator raises that with `store.record_format` when every node is new enough. So a
+//! release with a new format can be rolled out node by node, and rolled back, before anything is written that the old
+//! release cannot read.
 //!
-//! **What every record begins with stands alike in all formats**: version, kind, mark, and of what lies at an address the
-//! length of the prefix. The scripts in Redis compare and count by it, whatever wrote the record that is there, and a merge
+//! **Every record begins in the same way in all formats**: version, kind, mark, and for the records of addresses the length
+//! of the prefix. The scripts in Redis compare and count by these fields, whichever version wrote a record, and a merge
 //! passes records on without decoding them.
 //!
-//! The feature `next-format` makes the program that comes after this one, in which the owner stands before the scope: the
-//! upgrade between the two is tested with both (`tests/faults/upgrade`). It is never released.
+//! The feature `next-format` builds a successor of this program, whose records have the owner before the scope: tests
+//! upgrade from one to the other (`tests/faults/upgrade`). It is never released.
 
 use super::bytes::{CodecError, MARK_MAX, Reader, Result, Write};
 use crate::limits;
@@ -21,9 +21,9 @@ use crate::limits;
 pub struct Format(u8);
 
 impl Format {
-    /// The first. A head that says nothing is of it.
+    /// The first format. A head that does not name a format has this one.
     pub const FIRST: Self = Self(1);
-    /// The highest that this program reads, and what a new register is written in.
+    /// The newest format that this program reads. A new register is written in it.
     pub const NEWEST: Self = Self(limits::RECORD_FORMAT_NEWEST);
 
     /// The format of this number, if this program reads it.
@@ -31,18 +31,17 @@ impl Format {
         u8::try_from(number).ok().map(Self).filter(|format| (Self::FIRST..=Self::NEWEST).contains(format))
     }
 
-    /// Its number, which every record begins with.
+    /// Its number, with which every record begins.
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// Reads the number at the beginning of a record.
     pub(super) fn read(reader: &mut Reader<'_>, what: &'static str) -> Result<Self> {
         let number = reader.u8(what)?;
         Self::new(number.into()).ok_or(CodecError::Version(number))
     }
 
-    /// Does the owner stand before the scope?
+    /// Do records have the owner before the scope?
     pub(super) fn has_owner_first(self) -> bool {
         self > Self::FIRST
     }
@@ -60,7 +59,6 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// Begins the record of a state.
 pub(super) fn put_header(out: &mut Vec<u8>, format: Format, kind: u8, mark: u64) -> Result<()> {
     if mark > MARK_MAX {
         return Err(CodecError::Range("mark"));
@@ -71,7 +69,6 @@ pub(super) fn put_header(out: &mut Vec<u8>, format: Format, kind: u8, mark: u64)
     Ok(())
 }
 
-/// What the record of a state begins with.
 pub(super) struct RecordHeader {
     pub(super) format: Format,
     pub(super) kind: u8,

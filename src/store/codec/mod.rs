@@ -1,17 +1,17 @@
-//! Records to bytes and back, versioned. What is written today is read for ever.
+//! Records to bytes and back, versioned. What is written today can be read for ever.
 //!
-//! Every record begins with the number of its [`Format`]. Unknown versions, kinds and flags, left-over bytes, bad UTF-8, numbers out of
-//! range and texts that their type refuses are errors, never panics; nothing is allocated on the word of a length that
-//! the bytes do not hold. There is one way to write a value: what decodes, encodes to the same bytes.
+//! Every record begins with the number of its [`Format`]. Unknown versions, kinds and flags, left-over bytes, bad UTF-8,
+//! numbers out of range and texts that their type refuses are errors, never panics. A length that exceeds the bytes at hand
+//! causes no allocation. There is one way to write a value: whatever decodes encodes to the same bytes.
 //!
-//! The encoder refuses what the decoder would refuse of numbers, counts and pairs of key and state, so that nothing is
-//! made durable that a restart cannot read. Texts of people (notes, labels, reasons) are checked where they come in; here
-//! they must be UTF-8, no more, so that a later, stricter rule never makes an old record unreadable.
+//! The encoder refuses the same numbers, counts and pairs of key and state as the decoder, so that nothing becomes durable
+//! that a restart cannot read. Free texts (notes, labels, reasons) are checked where they enter the server. Here they need
+//! only be UTF-8, so that a later, stricter rule never makes an old record unreadable.
 //!
 //! Neighbours: `embedded` frames these bytes; `core::state` says what the fields mean.
 //!
-//! Review notes: does a change of a record raise [`Format::NEWEST`], keep the old decoder, and add golden files, of records here and
-//! of a whole register (`tests/e2e/formats`)?
+//! Review notes: does a change of a record raise [`Format::NEWEST`], keep the old decoder, and add golden files, both of
+//! records (here) and of a whole register (`tests/e2e/formats`)?
 
 mod batch;
 mod bytes;
@@ -89,8 +89,7 @@ pub(crate) fn mark_of(bytes: &[u8]) -> Result<u64> {
     header(&mut Reader::new(bytes)).map(|header| header.mark)
 }
 
-/// What is said of a holding in the record of one, without decoding the rest: length of the prefix, scope, owner. None of
-/// any other record.
+/// Reads prefix length, scope and owner from the record of a holding, without decoding the rest. None for any other record.
 pub(crate) fn held_of(bytes: &[u8]) -> Result<Option<(u8, &str, &str)>> {
     let Some((length, scope, owner)) = held_bytes_of(bytes)? else { return Ok(None) };
     Ok(Some((length, str_of(scope, "scope")?, str_of(owner, "owner")?)))
@@ -99,7 +98,7 @@ pub(crate) fn held_of(bytes: &[u8]) -> Result<Option<(u8, &str, &str)>> {
 /// Length of the prefix, scope, owner.
 type HeldBytes<'a> = (u8, &'a [u8], &'a [u8]);
 
-/// What [`held_of`] reads, as bytes: that scope and owner are texts is not looked at.
+/// Reads the same as [`held_of`], as bytes: does not check that scope and owner are UTF-8.
 pub(crate) fn held_bytes_of(bytes: &[u8]) -> Result<Option<HeldBytes<'_>>> {
     let mut reader = Reader::new(bytes);
     let header = header(&mut reader)?;
@@ -117,7 +116,7 @@ fn str_of<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| CodecError::Utf8(what))
 }
 
-/// Length of the prefix that an entry's record covers, without decoding the rest.
+/// The length of the prefix in the record of an entry, without decoding the rest.
 pub(crate) fn length_of(bytes: &[u8]) -> Result<u8> {
     let mut reader = Reader::new(bytes);
     header(&mut reader)?;

@@ -1,4 +1,4 @@
-//! Records with every field in use, and random ones: for the tests of the codec.
+//! Records with every field in use, and random ones, for the tests of the codec.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::core::state::*;
 use crate::core::types::*;
 use crate::store::*;
 
-/// The reservation of the size promise: owner of 24 bytes, scope of 12, slot `0`.
+/// The reservation for which the size is promised: owner of 24 bytes, scope of 12, slot `0`.
 pub(crate) fn typical() -> Reservation {
     let holder = SlotKey {
         scope: "tenant-00017".parse().unwrap(),
@@ -261,7 +261,7 @@ fn reservation(prefix_length: u8) -> impl Strategy<Value = Reservation> {
             obsolete: let_go.0.map(|(since, plan)| Box::new(Obsolete { since: WallTime(since), plan })),
             granted_by: let_go.1.and_then(NonZeroU64::new),
             planned: let_go.2.clone().map(Box::new),
-            // Empty ones are written only where nothing else is written in their place.
+            // An empty `Details` cannot be told from none if something else is in the record in its place.
             details: details.filter(|it| *it != Details::default()).map(Box::new),
         },
     )
@@ -284,7 +284,7 @@ fn planned() -> BoxedStrategy<Planned> {
             kept,
             was_chosen,
         })
-        // On the heap: what is drawn for a whole step fits the stack of a test.
+        // On the heap, so that the value tree of a whole step fits on the stack of a test.
         .boxed()
 }
 
@@ -411,9 +411,42 @@ fn subnet_step() -> impl Strategy<Value = Step> {
     )
 }
 
+/// A network with what failovers left of late claims.
+fn network_step() -> impl Strategy<Value = Step> {
+    let cidr = (any::<u128>(), 0..129u8).prop_map(|(bits, length)| Cidr::containing(Address::V6(bits), length));
+    let conflict = (cidr, holder(), mark(), any::<u64>(), any::<u64>(), option::of(0..1u64 << 48)).prop_map(
+        |(cidr, holder, generation, granted_at, found_at, mac)| Conflict {
+            address: cidr.base(),
+            prefix_length: cidr.length(),
+            holder,
+            generation: Generation(generation),
+            granted_at: WallTime(granted_at),
+            found_at: WallTime(found_at),
+            mac: mac.map(Mac),
+        },
+    );
+    vec(conflict, 0..9).prop_map(|conflicts| {
+        let config = NetworkConfig { conflicts, ..sample_config(NetworkId(1)) };
+        Step { key: Key::Config, expect: None, state: Some(State::Config(Arc::new(config))), event: None }
+    })
+}
+
+/// A step of this network.
+fn of_network(id: NetworkId, mut step: Step) -> Step {
+    if let Some(State::Config(config)) = &mut step.state {
+        Arc::make_mut(config).id = id;
+    }
+    step
+}
+
 fn act() -> impl Strategy<Value = Act> {
-    let steps =
-        vec(prop_oneof![4 => address_step().boxed(), 1 => subnet_step().boxed(), 1 => deployment_step().boxed()], 0..4);
+    let step = prop_oneof![
+        4 => address_step().boxed(),
+        1 => subnet_step().boxed(),
+        1 => network_step().boxed(),
+        1 => deployment_step().boxed(),
+    ];
+    let steps = vec(step, 0..4);
     (0..3u128, any::<u64>(), "[a-b]", option::of(".{0,9}"), option::of(any::<u128>()), steps).prop_map(
         |(network, wall, by, reason, transaction, steps)| Act {
             network: NetworkId(network),
@@ -421,12 +454,11 @@ fn act() -> impl Strategy<Value = Act> {
             by: by.into(),
             reason: reason.map(Into::into),
             transaction: transaction.map(TransactionId),
-            steps,
+            steps: steps.into_iter().map(|step| of_network(NetworkId(network), step)).collect(),
         },
     )
 }
 
-/// Any batch.
 pub(crate) fn batch() -> impl Strategy<Value = Batch> {
     (any::<u16>(), any::<u64>(), any::<u128>(), any::<u64>(), any::<u64>(), mark(), vec(act(), 0..4)).prop_map(
         |(shard, epoch, token, seq, time, generation, acts)| Batch {

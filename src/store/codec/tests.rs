@@ -34,7 +34,7 @@ fn sample_head() -> Head {
     }
 }
 
-/// A network that a failover left with a conflict.
+/// A network with a conflict that a failover left.
 fn contested_network() -> State {
     let conflict = Conflict {
         address: "10.0.0.9".parse().unwrap(),
@@ -43,12 +43,13 @@ fn contested_network() -> State {
         generation: samples::typical().generation,
         granted_at: WallTime(1_795_262_400_123),
         found_at: WallTime(1_795_262_460_000),
+        mac: None,
     };
     let network = samples::sample_config(NetworkId(1));
     State::Config(Arc::new(NetworkConfig { conflicts: vec![conflict], ..network }))
 }
 
-/// A network in the midst of a purge.
+/// A network in the middle of a purge.
 fn purged_network() -> State {
     let network = samples::sample_config(NetworkId(1));
     State::Config(Arc::new(NetworkConfig { closed: true, purged: true, ..network }))
@@ -159,7 +160,7 @@ fn check_estimate(batch: &Batch) {
         let alone = of(std::slice::from_ref(act)) - of(&[]);
         assert!(act.bytes_max() >= alone, "{alone} bytes, estimated {}: {act:?}", act.bytes_max());
 
-        // What lies at addresses is counted as it is written: as many as can be move together.
+        // Records at addresses are counted exactly as they are written, so that as many as possible can move together.
         let mut entries = act.clone();
         entries.steps.retain(|step| matches!(step.key, Key::Address(_)));
         let none = crate::store::Act { steps: Vec::new(), ..act.clone() };
@@ -230,7 +231,7 @@ fn the_largest_legal_reservation_is_as_long_as_the_limits_say() {
     check_estimate(&batch);
 }
 
-/// One way to write a value: whatever is read is written as it was, so that digests mean something.
+/// There is one way to write a value: whatever can be read is written again with the same bytes, so that digests mean something.
 fn check_one_spelling(bytes: &[u8]) {
     if let Ok(batch) = decode_batch(bytes) {
         assert_eq!(hex(&encoded(&batch)), hex(bytes));
@@ -265,7 +266,7 @@ proptest! {
     }
 }
 
-/// The fuzzer: mutates what it has, for a time.
+/// The fuzzer: mutates its corpus, for a certain time.
 #[test]
 fn fuzzing_the_decoder_finds_no_panic() {
     let (mut rng, end) = (fuzz::seeded(), fuzz::end(1));
@@ -284,7 +285,8 @@ fn fuzzing_the_decoder_finds_no_panic() {
     assert!(corpus.len() > 1, "no mutation was accepted: the fuzzer does not reach behind the first check");
 }
 
-/// Writes the golden files of a new format, when [`Format::NEWEST`] was raised: `ALLOD_WRITE_GOLDEN=1 cargo test for_ever`, once.
+/// Writes the golden files of a new format, after [`Format::NEWEST`] was raised: `ALLOD_WRITE_GOLDEN=1 cargo test for_ever`,
+/// once.
 #[expect(clippy::disallowed_methods, reason = "files of a test need not survive a crash")]
 fn write_golden_files() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/codec-v{}", Format::NEWEST));

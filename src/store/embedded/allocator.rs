@@ -1,12 +1,14 @@
 //! The thread that makes segments ahead of need.
 //!
-//! Making one takes as long as writing all of it; a commit must never wait for that. The disk does one flush after the other,
-//! so what is written is flushed piece by piece, with a rest behind each: measured, 33 ms of a flush of all of it was what the
-//! slowest commits waited for. When it cannot be made the store is
-//! *full*: what is left of the present segment is the reserve, and only what lets go may use it, but for what some starts need
-//! (`shared`). Tried again every second.
+//! Making a segment takes as long as writing all of it, and a commit must never wait for that. A disk does one flush after
+//! another, so the zeros are flushed piece by piece, with a rest after each piece: with a single flush at the end, the
+//! slowest commits were measured to wait 33 ms for it.
 //!
-//! Neighbours: `writer` takes the spare segments, `segment` knows what one looks like.
+//! If the next segment cannot be made, the store is *full*. The rest of the present segment is then a reserve: part of it is
+//! kept for the next starts (`shared`), and only changes that let go may use the remainder. Making the segment is tried
+//! again every second.
+//!
+//! Neighbours: `writer` takes the spare segments, `segment` has their format.
 
 use std::time::Duration;
 
@@ -14,10 +16,10 @@ use super::disk::DiskFile;
 use super::segment;
 use super::shared::{EmbeddedShared, LogFiles};
 
-/// Segments that wait for their use.
+/// How many segments are kept ready for use.
 const SPARES: usize = 1;
-/// Between two pieces the disk is left to the commits: longer than the flush of one takes, and so short that a segment is
-/// made long before the one in use is full.
+/// The rest after each piece, during which the disk is left to the commits. It is longer than the flush of a commit takes,
+/// yet so short that a segment is finished long before the one in use is full.
 const REST: Duration = Duration::from_millis(3);
 
 pub(super) fn run(shared: &EmbeddedShared) {
@@ -46,7 +48,7 @@ pub(super) fn run(shared: &EmbeddedShared) {
                 }
                 shared.notify();
             }
-            // The next look ends the thread.
+            // The next turn of the loop ends the thread.
             Err(_) if has_ended(&shared.catalog()) => {}
             Err(error) => {
                 shared.note_obstacle(&error);
@@ -64,11 +66,11 @@ pub(super) fn run(shared: &EmbeddedShared) {
     }
 }
 
-/// Behind a piece of a segment: it is flushed, and the disk left to the commits for a while. Who waits for the segment itself
-/// waits least where all that is left is flushed at once.
+/// Called after each piece of a segment: flushes it, and then leaves the disk to the commits for a while. If a commit is
+/// waiting for this segment, there is no rest: flushing all the remaining pieces at once makes that wait shortest.
 ///
 /// # Errors
-/// The disk's; or the segment is not needed any more.
+/// The disk's errors; or the segment is no longer needed.
 fn between(shared: &EmbeddedShared, file: &dyn DiskFile) -> std::io::Result<()> {
     let files = shared.catalog();
     if has_ended(&files) {
@@ -86,7 +88,7 @@ fn between(shared: &EmbeddedShared, file: &dyn DiskFile) -> std::io::Result<()> 
     Ok(())
 }
 
-/// Nothing is committed any more.
+/// Has the store stopped committing?
 fn has_ended(files: &LogFiles) -> bool {
     files.stopping || files.failure.is_some()
 }

@@ -1,13 +1,13 @@
-//! The thread that merges: the snapshot before and the closed segments behind it become the next snapshot.
+//! The thread that merges the last snapshot and the closed segments after it into the next snapshot.
 //!
-//! Works on files that do not change any more, beside the commits. Memory is bounded by taking the shards in as many
-//! passes as the log is long. Segments stay as history until they are too old or too many; which one is the oldest to be
-//! kept stands in the snapshot, so that a missing one is noticed.
+//! It works beside the commits, on files that no longer change. To bound its memory it takes the shards in several passes; a
+//! longer log needs more passes. Segments stay as history until they are too old or too many. The snapshot names the oldest
+//! segment to be kept, so that a missing one is noticed.
 //!
-//! The snapshot before is state, and may be damaged by then. Where the log still has all that led to it, the next one is made of the
-//! log alone; the damaged file is put aside, as where an operator gives it up.
+//! The last snapshot is part of the state, and may have been damaged since. If the log still has everything that led to it,
+//! the next snapshot is made from the log alone, and the damaged file is put aside, as when an operator gives it up.
 //!
-//! Neighbours: `lost_snapshot` has the same for a start; `replay` merges, `snapshot` writes, `retention` tells what history
+//! Neighbours: `lost_snapshot` does the same for a start; `replay` merges, `snapshot` writes, `retention` knows what history
 //! keeps, `recovery` removes what a crash here leaves behind.
 
 use std::path::PathBuf;
@@ -22,36 +22,34 @@ use super::snapshot::{self, SNAP, Snapshot, SnapshotPlace, SnapshotWriter};
 use super::{lost_snapshot, problem, retention};
 use crate::store::{ShardId, StoreError, StoreHealth};
 
-/// Records between two looks at whether a snapshot is still to be written.
+/// After how many records it checks again whether the snapshot is still wanted.
 const LOOK_RECORDS: u64 = 4_096;
-/// A log that did not help is left alone for so many times as long as a snapshot that failed.
+/// If the log did not help, it is left alone for this many times the pause after a failed snapshot.
 const FROM_LOG_RETRIES: u32 = 60;
 
-/// What one compaction reads and where its result stands.
+/// What one compaction reads, and the place of its result.
 struct CompactionPlan {
     view: LogView,
     place: SnapshotPlace,
-    /// The segments that the snapshot before covers, if all of them are there.
+    /// The segments that the last snapshot covers, if all of them exist.
     history: Option<Vec<HistorySegment>>,
     log_bytes: u64,
-    /// Segments go with it, so it gives back room.
+    /// Segments are removed with this compaction, so it frees room.
     gives_back: bool,
 }
 
-/// What is to be done.
 enum Task {
-    /// Segments before this one go.
+    /// Remove the segments before this one.
     LetGo(u64),
     Compact(CompactionPlan),
 }
 
-/// Why something is not done.
 enum Unmade {
-    /// It cannot be written, or removed; or it is not wanted any more.
+    /// The result cannot be written, or files cannot be removed; or the snapshot is no longer wanted.
     Unwritten(StoreError),
-    /// What it is made of cannot be read.
+    /// What the snapshot is made from cannot be read.
     Unread(StoreError),
-    /// Nor can the log that has all of it.
+    /// Nor can the log be read that has everything.
     LogUnread(StoreError),
 }
 
@@ -61,27 +59,27 @@ impl Unmade {
         error
     }
 
-    /// Where it is the log that is read.
+    /// The same error, if it was the log that was read.
     fn of_log(self) -> Self {
         match self {
-            // What else a disk or a machine refuses may pass.
+            // Any other error of the disk or the machine may pass.
             Self::Unread(error) if error.is_unreadable() => Self::LogUnread(error),
             other => other,
         }
     }
 }
 
-/// When something is to be done again, and what a start has still to do.
+/// When each task may be tried again, and what remains to be done after the start.
 struct Pace {
-    /// A snapshot that failed is left alone until then; a removal that failed likewise, each by itself: history may give the room
-    /// that a snapshot did not find.
+    /// A failed snapshot is not tried again before this time, and a failed removal likewise. The two are separate, because
+    /// removing history may free the room that a snapshot did not find.
     snapshot_from: Instant,
     let_go_from: Instant,
-    /// Until then a start takes nothing away.
+    /// Until this time after the start nothing is removed.
     settled_from: Instant,
-    /// What the bounds of this start let go is not gone yet.
+    /// The start may have changed the bounds, and history beyond them is not removed yet.
     at_start: bool,
-    /// Until then a snapshot that cannot be read is not made anew from the log: the log did not help, and is long.
+    /// Until this time an unreadable snapshot is not rebuilt from the log: the log did not help, and reading it takes long.
     from_log_from: Instant,
 }
 
@@ -94,7 +92,7 @@ impl Pace {
 }
 
 /// # Errors
-/// The directory is not where everything in it is looked for.
+/// The directory is no longer under the name by which its files are opened.
 fn in_place(shared: &EmbeddedShared) -> Result<(), StoreError> {
     shared.check_place().map_err(problem::io("looking for", &shared.dir))
 }
@@ -119,7 +117,7 @@ pub(super) fn run(shared: &EmbeddedShared) {
             }
             Task::Compact(plan) => in_place(shared).map_err(Unmade::Unwritten).and_then(|()| compact(shared, plan)),
         };
-        // A close does not wait for a long merge; the next start begins it anew.
+        // Closing does not wait for a long merge; the next start begins it again.
         let Err(unmade) = done else { continue };
         if shared.catalog().stopping {
             return;
@@ -139,19 +137,20 @@ pub(super) fn run(shared: &EmbeddedShared) {
     }
 }
 
-/// History goes without a snapshot after a start, for the bounds may be others than before; on a full disk, where no segment
-/// is closed any more, so that there may be no next snapshot; and before a snapshot that has it go anyhow, which finds the room
-/// then. Until a start has settled nothing goes but on a full disk.
+/// The next task. History is removed without a new snapshot in three cases: after a start, because the bounds may have
+/// changed; on a full disk, where no segment is closed any more, so that there may be no next snapshot; and before a
+/// snapshot that would remove it anyway, because the snapshot then finds the room. Until the grace period of the start is
+/// over, nothing is removed unless the disk is full.
 fn next(shared: &EmbeddedShared, catalog: &LogFiles, pace: &mut Pace) -> Option<Task> {
     let now = Instant::now();
     let is_full = shared.health() == StoreHealth::Full;
-    // What else keeps the next segment from being made is not mended by that.
+    // If something else than lack of room keeps the next segment from being made, removing history does not help.
     let lacks_room = is_full && shared.lacks_room();
     let may_let_go = lacks_room || now >= pace.settled_from;
     let plan = if now >= pace.snapshot_from { due(shared, catalog, may_let_go) } else { None };
     let is_to_go = is_full || pace.at_start || plan.as_ref().is_some_and(|plan| plan.gives_back);
     if may_let_go && is_to_go {
-        // All of history is gone through for this, under the lock: not each time that somebody wakes this thread.
+        // This goes through all of history under the lock, so it is not done each time that somebody wakes this thread.
         let overdue = retention::overdue(shared, catalog);
         if let Some(oldest) = overdue.filter(|_| now >= pace.let_go_from) {
             return Some(Task::LetGo(oldest));
@@ -172,22 +171,22 @@ fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
         }
         Task::Compact(plan) => {
             tracing::error!(%dir, ?error, "cannot write a snapshot; commits go on, the log grows, it is tried again");
-            // Under whichever name it stands; what cannot be removed the next start judges.
+            // The file may have its temporary or its final name. If it cannot be removed now, the next start decides about it.
             let name = snapshot::name(plan.place.covered);
             for left in [format!("{name}.tmp"), name] {
                 let left = shared.dir.join(SNAP).join(left);
                 let _ = in_place(shared).is_ok_and(|()| shared.disk.remove(&left).is_ok());
             }
-            // Who waits for the room that it took has it now.
+            // Wakes a thread that waits for the room that the file took.
             shared.notify();
         }
     }
 }
 
-/// A plan, if the log is long enough to be worth it; with history as long as it is if nothing of it may go yet. One that gives
-/// back no room is begun only once the next segment is there: the room for that is not taken from the log.
+/// A plan, if the log is long enough to be worth a snapshot. While no history may be removed, the plan keeps all of it. A
+/// snapshot that frees no room is only begun when the next segment exists, so as not to take that room from the log.
 fn due(shared: &EmbeddedShared, catalog: &LogFiles, may_let_go: bool) -> Option<CompactionPlan> {
-    // Those with a successor are closed.
+    // A segment that has a successor is closed.
     let (active, closed) = catalog.segments.split_last()?;
     let next = active.segment.header;
     let log_bytes: u64 = closed.iter().map(|kept| kept.end).sum();
@@ -211,10 +210,10 @@ fn due(shared: &EmbeddedShared, catalog: &LogFiles, may_let_go: bool) -> Option<
     Some(CompactionPlan { view, place, history, log_bytes, gives_back })
 }
 
-/// Is it still to be written?
+/// Is the snapshot still to be written?
 ///
 /// # Errors
-/// The store is closed; or the log needs the room that a snapshot takes and does not give back.
+/// The store was closed; or the log needs the room that the snapshot would take without freeing any.
 fn go_on(shared: &EmbeddedShared, gives_back: bool) -> Result<(), StoreError> {
     if shared.catalog().stopping {
         return Err(shared.poisoned());
@@ -240,7 +239,7 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), Unmade>
     let mut catalog = shared.catalog();
     let mut obsolete: Vec<PathBuf> = catalog.snapshot.replace(snapshot).iter().map(|old| old.path.clone()).collect();
     let LogFiles { segments, history, damage, .. } = &mut *catalog;
-    // All that state is made of could be read, after all.
+    // So everything that state is made from could be read after all.
     damage.remove(&None);
     shared::cover(segments, place.covered, history);
     obsolete.extend(retention::drain(&mut catalog, place.oldest));
@@ -256,7 +255,7 @@ fn compact(shared: &EmbeddedShared, plan: &CompactionPlan) -> Result<(), Unmade>
     Ok(())
 }
 
-/// Merges what is in view, which ends at the place, into a snapshot.
+/// Merges the files of a view into a snapshot that covers all groups up to `place`.
 fn write(
     shared: &EmbeddedShared,
     plan: &CompactionPlan,
@@ -285,15 +284,16 @@ fn write(
                 let put = looked.and_then(|()| writer.put(*shard, network, key, record));
                 put.inspect_err(|_| is_unread = false)
             });
-            // What cannot be written is of the next snapshot, and nothing is lost by that.
+            // A failure to write concerns the next snapshot only; nothing is lost by it.
             merged.map_err(|error| if is_unread { unread(error) } else { Unmade::Unwritten(error) })?;
         }
     }
     Ok(Arc::new(writer.finish(&*shared.disk, place, &heads).map_err(Unmade::Unwritten)?))
 }
 
-/// The same where the snapshot before is damaged, and the log has all that led to it: from the log, in steps that take no more memory
-/// than any other. Tells which file it was. Where it is not that, what failed it is.
+/// The same if the last snapshot is damaged and the log has everything that led to it: the snapshot is made from the log, in
+/// steps that each take no more memory than a usual compaction. Returns the damaged file. If the snapshot is not what is
+/// damaged, the original error stands.
 fn from_log(
     shared: &EmbeddedShared,
     plan: &CompactionPlan,
@@ -316,11 +316,11 @@ fn from_log(
     let mut step: Option<Arc<Snapshot>> = None;
     let written = loop {
         let mut count = first_step(&log, step_bytes);
-        // It would take the name, and the place, of the damaged one.
+        // Otherwise this step would have the name, and take the place, of the damaged snapshot.
         if log.get(count).is_some_and(|next| next.segment.header.first_group == lost.place.covered + 1) {
             count += 1;
         }
-        // No more of them are open than a step has.
+        // Only the segments of one step are open at a time.
         let opened = log.drain(..count).map(|HistorySegment { segment, end }| {
             let file = shared.disk.open(&segment.path).map_err(problem::io("opening", &segment.path))?;
             Ok(KeptSegment { segment, file, end })
@@ -344,7 +344,7 @@ fn from_log(
     Ok((written, Some(lost.path.clone())))
 }
 
-/// How many of the first segments come to so many bytes; one at least.
+/// How many of the first segments fit into this many bytes; at least one.
 fn first_step(log: &[HistorySegment], bytes_max: u64) -> usize {
     let mut bytes = 0;
     let fits = |kept: &&HistorySegment| {
@@ -354,7 +354,7 @@ fn first_step(log: &[HistorySegment], bytes_max: u64) -> usize {
     log.iter().take_while(fits).count().max(1).min(log.len())
 }
 
-/// Where a snapshot ends that covers all before a segment, of which nothing is let go.
+/// The place of a snapshot that covers everything before a segment and removes nothing.
 fn place_before(next: &SegmentHeader, last: SnapshotPlace) -> SnapshotPlace {
     SnapshotPlace { covered: next.first_group - 1, digest: next.parent, oldest: 1, ..last }
 }

@@ -1,7 +1,6 @@
-//! The data directory: kept for one process, made at the first start, and mended at each start.
+//! The data directory: locked for one process, made at the first start, and repaired at each start.
 //!
-//! Before: [`EmbeddedStore::open`](super::EmbeddedStore::open). What is already in a directory that is no register is left as
-//! it is.
+//! Before: [`EmbeddedStore::open`](super::EmbeddedStore::open). A directory that has files but no register is left unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +15,13 @@ use super::{EmbeddedOptions, moving, problem, retention};
 use crate::store::StoreError;
 use crate::store::lock::{LOCK, holder_of, in_use, owner};
 
-/// What a file system has in its root by itself: a directory with nothing else is empty.
+/// What a file system puts into its root. A directory with nothing else counts as empty.
 pub(super) const LOST_AND_FOUND: &str = "lost+found";
 
 pub(super) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, StoreError> {
     disk::make_dir(disk, dir).map_err(problem::io("making directory", dir))?;
     if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == LOCK) {
-        // Somebody else's directory is left as it is.
+        // A directory that belongs to something else must be left unchanged.
         initialised(disk, dir)?;
     }
     take_lock(disk, dir)
@@ -33,22 +32,22 @@ pub(super) fn take_lock(disk: &dyn Disk, dir: &Path) -> Result<DirectoryLock, St
     taken.map_err(|holder| in_use(dir, &holder, ONE_AT_A_TIME))
 }
 
-/// Why a register that somebody has open is not opened.
+/// Why a register is not opened that another process has open.
 const ONE_AT_A_TIME: &str = "a register is open in one process at a time";
 
-/// Another process has the register of a directory: as [`take_lock`] says so.
+/// The refusal if another process has the register of a directory, as [`take_lock`] words it.
 pub(super) fn held(dir: &Path) -> Option<StoreError> {
     holder_of(dir).map(|holder| in_use(dir, &holder, ONE_AT_A_TIME))
 }
 
-/// Is there a register? An empty directory is none; anything else that is none is refused.
+/// Is there a register? An empty directory has none; a directory that has anything else and no register is refused.
 pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
     let names = disk.list(dir).map_err(problem::io("listing", dir))?;
     if names.iter().any(|name| name == META) {
         return Ok(true);
     }
     let ours = [LOCK, MARK, LOG, SNAP, "META.tmp", LOST_AND_FOUND];
-    // A move into it was begun: then `moving` has judged what is there.
+    // A move into this directory was begun, so `moving` has already judged its content.
     if names.iter().any(|name| name == moving::MOVED) {
         return Ok(false);
     }
@@ -58,7 +57,7 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
     if names.iter().any(|name| name == MARK) && Mark::open(disk, dir).is_ok_and(|(_, marked)| marked.last.0 > 0) {
         return Err(missing(&dir.join(MARK)));
     }
-    // A first start that was broken off has made a blank segment at most, or a part of it.
+    // A first start that was interrupted leaves at most one blank segment, or part of one.
     for folder in [LOG, SNAP] {
         let path = dir.join(folder);
         let inside = if names.iter().any(|name| name == folder) { disk.list(&path) } else { Ok(Vec::new()) };
@@ -71,15 +70,18 @@ pub(super) fn initialised(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreErro
             }
         }
     }
+    if let Some(notice) = moving::begun(disk, dir, &names)? {
+        return Err(problem::foreign(dir, notice.refusal()));
+    }
     if let Some(noted) = names.iter().find(|name| crate::store::moving::is_of_node(name)) {
         return Err(moving::of_redis(dir, noted));
     }
-    // It is begun with a register that is whole.
+    // The index is only created when the register is complete.
     if let Some(index) = names.iter().find(|name| moving::is_index(name)) {
         return Err(missing(&dir.join(index)));
     }
     if let Some(other) = names.iter().find(|name| !ours.contains(&name.as_str())) {
-        let text = format!("has no META file but has `{other}`: it is no allod register; give an empty directory");
+        let text = format!("has no META file but has `{other}`: it is not an allod register; give an empty directory");
         return Err(problem::foreign(dir, text));
     }
     Ok(false)
@@ -91,7 +93,7 @@ fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
     Ok(Window::new(path, &*file, length, &mut Vec::new()).written(0)? == 0)
 }
 
-/// Makes a new register. `META` comes last: without it there is none yet.
+/// Makes a new register. `META` is written last: without it there is no register yet.
 pub(super) fn initialise(
     disk: &dyn Disk,
     dir: &Path,
@@ -117,15 +119,15 @@ pub(super) fn initialise(
     meta.write(disk, dir)
 }
 
-/// Cuts a torn tail, writes the last frame again, removes what is left over; durable before anything new is written, and
-/// before anything is removed. What this start relies on was only seen so far, and a process that was killed may not have
-/// come to flush it: neither the names of files nor the last frame, be it a seal.
+/// Cuts a torn tail, writes the last frame again, and removes leftovers. First it makes durable what this start relies on,
+/// before anything new is written and before anything is removed: so far these names of files, and the last frame, were only
+/// seen, and a process that was killed may not have flushed them. The last frame may be a seal.
 pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result<(), StoreError> {
     for path in [dir.to_owned(), dir.join(LOG), dir.join(SNAP)] {
         disk.sync_dir(&path).map_err(problem::io("flushing", &path))?;
     }
     if recovered.oldest_noted > 0 {
-        // It may be in the cache only, and what lies before it is left over.
+        // The note may only be in the cache, and the segments before it are about to be removed.
         retention::write(disk, dir, recovered.oldest_noted)?;
     }
     if let Some(torn) = &recovered.torn {
@@ -139,7 +141,8 @@ pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result
         cut().map_err(problem::io("cutting", &torn.path))?;
     }
     if let Some(&KeptSegment { ref segment, ref file, end }) = recovered.segments.last() {
-        // After a flush that failed the cache may hold as clean what the disk does not have. Written again, it is flushed.
+        // After a failed flush the cache may hold pages as clean that the disk does not have. Writing them again gets them
+        // flushed.
         let from = recovered.last_frame.unwrap_or(0);
         let rewrite = || {
             let mut bytes = vec![0; (end - from) as usize];
@@ -153,7 +156,7 @@ pub(super) fn mend(disk: &dyn Disk, dir: &Path, recovered: &Recovered) -> Result
         rewrite().map_err(problem::io("flushing", &segment.path))?;
     }
     for (Spare { path, file, .. }, written) in &recovered.unusable {
-        // In its place: there may be no room for another one.
+        // It is cleared in place, because there may be no room for another segment.
         tracing::warn!(path = %path.display(), bytes = written, "a segment that should be blank is not; it is blank again");
         let clear = || {
             file.write_at(&vec![0; *written as usize], 0)?;

@@ -1,7 +1,6 @@
-//! The seam to the file system: few calls, so that a test can fail each of them or cut the power.
+//! The interface to the file system: few calls, so that a test can fail each of them or cut the power.
 //!
-//! Neighbours: everything in `embedded` reaches files through this and nothing else. Paths are relative to nothing: the
-//! caller joins them.
+//! Neighbours: everything in `embedded` reaches files through this alone. Callers pass complete paths.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
@@ -19,32 +18,33 @@ pub type DirectoryLock = Arc<dyn HeldDirectory>;
 
 /// A directory that is in use.
 pub trait HeldDirectory: Debug + Send + Sync + 'static {
-    /// Does the name under which it was taken still lead to it? It does not where it was moved away, or removed.
+    /// Does the name under which the directory was taken still lead to it? It does not after the directory was moved away or
+    /// removed.
     ///
     /// # Errors
-    /// Nobody can tell.
+    /// This cannot be found out.
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(true)
     }
 }
 
-/// What a store needs of a file system.
+/// What a store needs from a file system.
 pub trait Disk: Debug + Send + Sync + 'static {
-    /// Names in a directory.
+    /// The names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Makes a directory in one that is there, if it is not there itself. Durable is only what `make_dir` makes.
+    /// Makes a directory, if it does not exist, inside one that does. Only `make_dir` makes it durable.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Opens a file that exists, to read and write.
+    /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// Makes a file, empty even if it existed.
+    /// Creates a file. An existing one becomes empty.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// Gives a file another name, replacing what had it.
+    /// Renames a file, replacing any file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a name. Who has the file open may go on reading it.
+    /// Removes a name. A process that has the file open can go on reading it.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Locks a directory for this opener alone and writes `owner` into its file, or tells who has it.
+    /// Locks a directory for this opener alone and writes `owner` into its lock file, or returns who has it.
     fn lock(&self, dir: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>>;
 }
 
@@ -52,18 +52,18 @@ pub trait Disk: Debug + Send + Sync + 'static {
 pub trait DiskFile: Debug + Send + Sync + 'static {
     /// Its length in bytes.
     fn length(&self) -> io::Result<u64>;
-    /// Reads some bytes at a place; 0 at the end only.
+    /// Reads some bytes at a place; 0 only at the end.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
     /// Writes all bytes at a place.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
-    /// Reserves space for a length.
+    /// Reserves space for a file of this length.
     fn allocate(&self, length: u64) -> io::Result<()>;
     /// Makes what was written durable.
     fn sync(&self) -> io::Result<()>;
-    /// Does this path lead to it? It does not where it was removed, or another file put in its place.
+    /// Does this path lead to this file? It does not after the file was removed or replaced.
     ///
     /// # Errors
-    /// Nobody can tell.
+    /// This cannot be found out.
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let _ = path;
         Ok(true)
@@ -74,7 +74,7 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 
-/// A file of it.
+/// A file of this machine.
 #[derive(Debug)]
 pub(super) struct RealFile(pub(super) File);
 
@@ -132,7 +132,7 @@ impl DiskFile for RealFile {
     fn allocate(&self, length: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, length) {
             Ok(()) => Ok(()),
-            // Some file systems cannot reserve; the zeros that are written next take the space as well.
+            // Some file systems cannot reserve space. The zeros that are written next take it as well.
             Err(error) if error == rustix::io::Errno::OPNOTSUPP => self.0.set_len(length),
             Err(error) => Err(error.into()),
         }
@@ -147,8 +147,13 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Makes a directory and those above it, each of them durable before anything lies in it: what was flushed in a directory
-/// is lost with its name.
+/// Bytes that this process may still write in a directory. None if that cannot be found out.
+pub(super) fn free_in(dir: &Path) -> Option<u64> {
+    rustix::fs::statvfs(dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize))
+}
+
+/// Makes a directory and those above it. Each is durable before anything lies in it: a file that was flushed is lost all the
+/// same if the name of its directory is.
 pub(crate) fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let above = match dir.parent() {
         Some(above) if above.as_os_str().is_empty() => Path::new("."),
@@ -161,8 +166,8 @@ pub(crate) fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
             disk.create_dir(dir)?;
             disk.sync_dir(above)
         }
-        // It may be of a process that was killed before it came to flush it. One that was there before need not let this
-        // process read what it lies in.
+        // The process that made it may have been killed before it flushed the name. If the directory existed before, this
+        // process may lack the right to read the one above it, and need not have it.
         Ok(_) => {
             if let Err(error) = disk.sync_dir(above) {
                 tracing::debug!(path = %above.display(), %error, "a directory is not flushed again");
@@ -174,7 +179,7 @@ pub(crate) fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads `length` bytes at a place, all of them.
+/// Reads as many bytes at a place as the buffer holds.
 pub(super) fn read_exact(file: &dyn DiskFile, buffer: &mut [u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
@@ -188,7 +193,7 @@ pub(super) fn read_exact(file: &dyn DiskFile, buffer: &mut [u8], at: u64) -> io:
     Ok(())
 }
 
-/// Writes a small file under a temporary name, and makes it durable under its own.
+/// Writes a small file under a temporary name, and then makes it durable under its own.
 pub(super) fn replace(disk: &dyn Disk, dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.tmp"));
     let file = disk.create(&temporary)?;

@@ -1,4 +1,4 @@
-//! A frame: what one group commit appends to the log, and the atom of it.
+//! A frame: what one group commit appends to the log, in whole or not at all.
 //!
 //! ```text
 //! 0   magic (4)       begins with a byte that no UTF-8 text has, so that no text of a user looks like a frame
@@ -13,8 +13,8 @@
 //!       | 3: the segment ends here  |  1 batch (sized), as the first versions wrote it
 //! ```
 //!
-//! A frame is written only after the one before it is durable. So whatever valid frame stands behind an unreadable place
-//! proves that the place was durable once: that is damage, and never a torn tail.
+//! A frame is written only after the one before it is durable. So a valid frame after an unreadable place proves that the
+//! place was durable once: this is damage, never a torn tail.
 //!
 //! Neighbours: `writer` builds them, `recovery` and `replay` read them.
 
@@ -34,7 +34,7 @@ const TAKE: u8 = 2;
 const SEAL: u8 = 3;
 const BATCH: u8 = 4;
 
-/// A frame that was read and whose checksum fits.
+/// A frame that was read and whose checksum is right.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub group: u64,
@@ -67,13 +67,13 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// How long the frame at the front of `bytes` says that it is, if it looks like one at all.
+    /// How long the frame at the front of `bytes` claims to be, if it looks like a frame at all.
     pub(super) fn announced(bytes: &[u8]) -> Option<usize> {
         let header = bytes.get(..HEADER_BYTES).filter(|header| header[..4] == MAGIC)?;
         HEADER_BYTES.checked_add(u32_at(header, 4) as usize)
     }
 
-    /// What the next frame names as its parent.
+    /// The digest that the next frame names as its parent.
     pub(super) fn digest(&self) -> u128 {
         xxh3_128(self.bytes)
     }
@@ -86,7 +86,7 @@ fn checksum(frame: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// Fills the header of a frame whose payload stands behind the room for it. Returns its digest.
+/// Fills in the header of a frame whose payload follows the room for the header. Returns the digest of the frame.
 pub(super) fn finish(frame: &mut [u8], group: u64, parent: u128) -> u128 {
     let payload = (frame.len() - HEADER_BYTES) as u32;
     frame[..4].copy_from_slice(&MAGIC);
@@ -101,11 +101,10 @@ pub(super) fn finish(frame: &mut [u8], group: u64, parent: u128) -> u128 {
 
 /// Place of the first valid frame in `bytes`, at any offset.
 pub(super) fn find(bytes: &[u8]) -> Option<usize> {
-    // What is not written yet is zeros, tens of megabytes of them at each start.
+    // Unwritten space is zeros, tens of megabytes of them at each start, so this search must be fast.
     memchr::memchr_iter(MAGIC[0], bytes).find(|&at| Frame::parse(&bytes[at..]).is_some())
 }
 
-/// One thing in a frame.
 #[derive(Debug)]
 pub(super) enum FrameEntry<'a> {
     /// With the digest of its shard's line before it, unless an early version wrote it.
@@ -130,7 +129,7 @@ pub(super) fn put_seal(out: &mut Vec<u8>) {
     out.put_u8(SEAL);
 }
 
-/// Shows the entries of a payload in order.
+/// Passes the entries of a payload to `each`, in order.
 pub(super) fn entries<'a, E: From<CodecError>>(
     payload: &'a [u8],
     mut each: impl FnMut(FrameEntry<'a>) -> Result<(), E>,

@@ -1,17 +1,19 @@
-//! History that is damaged, and that somebody says to go on without (`allod serve --give-up-history`).
+//! Damaged history that an operator decides to go on without (`allod serve --give-up-history`).
 //!
-//! *One bit of a segment turns over that a snapshot has covered for weeks. State is never taken from there; but nothing is mended
-//! silently, so the register does not start, and stands still for the sake of what nobody may ever read.* So it is looked whether
-//! the register is whole without the damaged segments and those before them: history is read from one place on, never with a gap.
+//! *A bit flips in a segment that a snapshot has covered for weeks. State is never taken from there. But nothing is repaired
+//! silently, so the register does not start, for the sake of data that nobody may ever read.* So this module checks whether
+//! the register is whole without the damaged segments and those before them: history begins at one place and never has a gap.
 //!
-//! It is whole if the first segment that is kept is readable and begins no later than where the snapshot ends. Groups are dense, so all
-//! that is before is in the snapshot; and the digest of the last group that the snapshot has must be the one that the log has there. So
-//! nothing is given up but history: where state would be missing the refusal stays, whatever is said.
+//! It is whole if the first segment that is kept is readable and begins no later than where the snapshot ends. Groups are
+//! dense, so everything before that segment is in the snapshot; and the log must have the same digest as the snapshot at the
+//! snapshot's last group. So nothing but history is given up: if state would be missing, the refusal stays whatever the
+//! operator says.
 //!
-//! **Order.** The files get another name and stay; that is durable; `retention` notes the oldest segment that is kept. Killed in
-//! between, a start misses what is aside already, which is the same damage, and the same helps.
+//! **Order.** The files are renamed and stay; the new names are made durable; `retention` notes the oldest segment that is
+//! kept. If the process is killed in between, the next start misses the renamed files. This is the same kind of damage, and
+//! has the same remedy.
 //!
-//! Neighbours: `recovery` judges, `mod` opens, `report` and the doctor tell who looks.
+//! Neighbours: `recovery` judges, `mod` opens, `report` and the doctor show it to operators.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,38 +26,38 @@ use super::snapshot::Snapshot;
 use crate::core::plural::counted;
 use crate::store::{Seq, StoreError};
 
-/// What the name of a file ends with that was given up.
+/// The suffix of files that were given up.
 const ASIDE: &str = ".given-up";
-/// Shards whose batches are named.
+/// How many shards are named with their batches.
 const SHARDS_NAMED: usize = 16;
 
-/// Is it the name of a segment that was given up?
+/// Is this the name of a segment that was given up?
 pub(super) fn is_aside(name: &str) -> bool {
     before_aside(name).is_some_and(|name| segment::number_of(name).is_some())
 }
 
-/// What a file was called before it was given up, by its name; none if it was not.
+/// The original name of a file that was given up; none if this file was not.
 pub(super) fn before_aside(name: &str) -> Option<&str> {
     name.strip_suffix(ASIDE)
 }
 
-/// History that is given up.
 #[derive(Debug)]
 pub(super) struct GivenUp {
     /// The first segment that is kept.
     pub until: u64,
     /// What is wrong, in words.
     problems: Vec<String>,
-    /// Its segments that are there, the oldest first.
+    /// Its segments that exist, oldest first.
     files: Vec<PathBuf>,
-    /// Batches of each shard that are not in what is kept: the first, if that is known, and the last.
+    /// The batches of each shard that are lost with it: the first, if known, and the last.
     batches: Vec<(usize, Option<Seq>, Seq)>,
-    /// When it begins, if that can be read, and when what is kept does: milliseconds since 1970.
+    /// When it begins, if that can be read, and when the kept history begins: milliseconds since 1970.
     from_ms: Option<u64>,
     until_ms: u64,
 }
 
-/// What is whole without the history that is damaged, where somebody `gives_up` that; else the refusal, which says so where it helps.
+/// The register without the damaged history, if the operator `gives_up` that; else the refusal, which offers this if it
+/// would help.
 pub(super) fn without(
     ground: Ground<'_>,
     snapshot: Option<Arc<Snapshot>>,
@@ -64,7 +66,7 @@ pub(super) fn without(
     gives_up: bool,
 ) -> Result<Recovered, StoreError> {
     let error = refused.error.clone();
-    // What is only looked at is not loaded.
+    // If nothing will be given up, the register is only examined, not loaded.
     let ground = Ground { to_be_loaded: ground.to_be_loaded && gives_up, ..ground };
     match snapshot.and_then(|snapshot| behind_damage(ground, &snapshot, numbers, refused)) {
         None => Err(error),
@@ -73,7 +75,8 @@ pub(super) fn without(
     }
 }
 
-/// Leaves out segments from the oldest on, as few as it takes for the rest to be whole. None where that would take state along.
+/// Leaves out segments, beginning with the oldest, and as few as possible, until the rest is whole. None if that would lose
+/// state.
 fn behind_damage(
     ground: Ground<'_>,
     snapshot: &Snapshot,
@@ -90,7 +93,7 @@ fn behind_damage(
         match judge(ground, Some(Arc::new(kept_from)), kept) {
             Err(again) => refused = again,
             Ok((recovered, kept_first)) => {
-                // Where none is left, nothing proves that there was none.
+                // If no segment is left, nothing proves that there was none.
                 let history = recovered.history.first().map(|of| &of.segment);
                 let oldest = history.or_else(|| Some(&recovered.segments.first()?.segment))?;
                 let begin = |shard: usize| match snapshot.place.oldest {
@@ -113,7 +116,6 @@ fn behind_damage(
     }
 }
 
-/// When a segment was begun, if that can be read.
 fn created_ms(disk: &dyn Disk, path: &Path) -> Option<u64> {
     let mut bytes = [0; segment::HEADER_BYTES];
     read_exact(&*disk.open(path).ok()?, &mut bytes, 0).ok()?;
@@ -126,7 +128,7 @@ fn time(ms: u64) -> String {
 }
 
 impl GivenUp {
-    /// Until when it goes, and which batches these are.
+    /// The time span, and the batches of each shard.
     fn words(&self) -> String {
         let begin = self.from_ms.map_or_else(String::new, |ms| format!("from {} ", time(ms)));
         let named = self.batches.iter().take(SHARDS_NAMED).map(|(shard, first, last)| match first {
@@ -140,7 +142,7 @@ impl GivenUp {
         format!("the history {begin}to {} ({})", time(self.until_ms), named.join(", "))
     }
 
-    /// The refusal of what is wrong, with what helps.
+    /// The refusal, with the remedy.
     fn offer(&self, error: StoreError) -> StoreError {
         let last = self.files.last().map_or_else(String::new, |path| {
             format!(", which stays in {} up to {}", counted(self.files.len() as u64, "file"), aside(path).display())
@@ -152,7 +154,7 @@ impl GivenUp {
         offered(error, "history", &offer, StoreError::HistoryDamaged)
     }
 
-    /// Puts its files aside, durably, and says what is given up. Answers how many they are.
+    /// Renames its files, durably, and logs what is given up. Returns how many files these are.
     pub(super) fn set_aside(&self, disk: &dyn Disk, dir: &Path) -> Result<u64, StoreError> {
         tracing::warn!(
             dir = %dir.display(),
@@ -171,7 +173,7 @@ impl GivenUp {
     }
 }
 
-/// The refusal of what is wrong with a file, with what helps: of which kind it is, and what is offered.
+/// The refusal because of a damaged file, with its kind and the offered remedy.
 pub(super) fn offered(
     error: StoreError,
     kind: &str,
@@ -179,7 +181,7 @@ pub(super) fn offered(
     damaged: impl FnOnce(Arc<str>) -> StoreError,
 ) -> StoreError {
     match error {
-        // It may pass: a disk that hangs, a cable.
+        // The error may pass: a disk that hangs, a cable.
         StoreError::Io { context, source } => {
             StoreError::Io { context: format!("{context} ({offer}, if this stays so)").into(), source }
         }
@@ -192,7 +194,7 @@ pub(super) fn offered(
     }
 }
 
-/// What it is called once it is given up.
+/// The name of a file once it is given up.
 pub(super) fn aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ASIDE);

@@ -1,8 +1,9 @@
-//! The log as history: batches of some shards, out of the segments that are kept.
+//! The log as history: reads batches of some shards from the segments that are kept.
 //!
-//! Read in pieces, each frame compared with its checksum, and in the order of the log, so that batches of several shards
-//! come in the order of their commits. Marks of the segments say where to begin; what lies between two stretches that are
-//! far from each other is passed over. What a snapshot covers is opened to be read, and may have been let go by then.
+//! It reads in pieces, compares each frame with its checksum, and follows the order of the log, so that batches of several
+//! shards come in the order of their commits. The marks of a segment say where to begin, and the space between two stretches
+//! that are far apart is skipped. Segments that a snapshot covers are opened when they are read, and may have been removed
+//! by then.
 //!
 //! Neighbours: `reader` calls; `writer` and `recovery` set the marks.
 
@@ -13,22 +14,21 @@ use super::disk::DiskFile;
 use super::frame::{self, Frame, FrameEntry};
 use super::segment::{self, Segment};
 use super::shared::{EmbeddedShared, HistorySegment, KeptSegment};
-use super::{presence, problem, replay};
+use super::{plates, presence, problem, replay};
 use crate::store::history::{RecordedBatch, Stretch, is_full};
 use crate::store::{StoreError, codec, fence};
 
-/// Bytes of one read. A frame that is longer is read by itself.
+/// Bytes of one read. A longer frame is read by itself.
 const PIECE_BYTES: u64 = 256 << 10;
 
 struct Reading {
-    /// What is still wanted.
+    /// The stretches that are not read yet.
     wanted: Vec<Stretch>,
     recorded: Vec<RecordedBatch>,
     read_bytes: usize,
     bytes: usize,
 }
 
-/// Batches of the stretches, in the order of the log.
 pub(super) fn read(
     shared: &EmbeddedShared,
     stretches: Vec<Stretch>,
@@ -45,7 +45,7 @@ pub(super) fn read(
     }
 }
 
-/// None if a segment was let go before it was read: then it is read again, as if it was asked now.
+/// None if a segment was removed before it was read: the caller then reads again, as if the request had just come.
 fn read_of(
     shared: &EmbeddedShared,
     wanted: Vec<Stretch>,
@@ -78,11 +78,13 @@ fn read_of(
     Ok(Some(reading.recorded))
 }
 
-/// Reads a segment that a snapshot covers, from this number on, whole; and tells from which to go on. Nothing but history is made
-/// of these, but a start reads them. Before the first, every file is looked for under its name.
+/// Reads the first covered segment with this number or a higher one, whole, and returns where to go on. Only history is read
+/// from such segments, but a start reads them, too. The first call (`from` 0) also checks that every file has its name, and
+/// that the headers of the open files are right.
 pub(super) fn reread(shared: &EmbeddedShared, from: u64) -> Result<Option<u64>, StoreError> {
     if from == 0 {
         presence::check(shared)?;
+        plates::check_open(shared)?;
     }
     let found = {
         let catalog = shared.catalog();
@@ -92,14 +94,15 @@ pub(super) fn reread(shared: &EmbeddedShared, from: u64) -> Result<Option<u64>, 
     let number = segment.header.number;
     if let Some(file) = opened(shared, &segment)? {
         let kept = KeptSegment { segment, file, end };
+        plates::check_segment(shared, &kept)?;
         let read = replay::segment_frames(&kept, segment::HEADER_BYTES as u64, &mut Vec::new(), |_| Ok(()));
         read.inspect_err(|error| shared.note_damage(error, Some(number)))?;
     }
     Ok(Some(number + 1))
 }
 
-/// Opens a segment that a snapshot covers. None: it was let go just now. One that is kept, and not under its name, is gone, unless
-/// all of the directory is somewhere else.
+/// Opens a segment that a snapshot covers. None if it was removed just now. A segment that is still kept, but is not under
+/// its name, is missing, unless the whole directory was moved elsewhere.
 fn opened(shared: &EmbeddedShared, segment: &Segment) -> Result<Option<Arc<dyn DiskFile>>, StoreError> {
     match shared.disk.open(&segment.path) {
         Ok(file) => Ok(Some(file)),
@@ -125,7 +128,7 @@ impl Reading {
         self.wanted.is_empty() || is_full(&self.recorded, self.read_bytes, self.bytes)
     }
 
-    /// Where to read on, at `at` or behind it; none if nothing wanted is left in the segment.
+    /// Where to read on, at `at` or after it; none if the segment has nothing more that is wanted.
     fn next_of(&self, segment: &Segment, at: u64) -> Option<u64> {
         let offset = |wanted: &Stretch| segment.marks.offset_of(wanted.shard, wanted.after, wanted.until);
         Some(self.wanted.iter().filter_map(offset).min()?.max(at))
@@ -146,19 +149,19 @@ impl Reading {
                 return Err(problem::unreadable_at(&segment.path, at, "a frame does not fit its checksum"));
             }
             at += length as u64;
-            // A frame that was cut off is read as a whole next.
+            // A frame that was cut off is read as a whole next time.
             piece = PIECE_BYTES.max(cut as u64);
         }
         Ok(())
     }
 
-    /// Reads frames. Tells how far they go, and how long the one is that is cut off.
+    /// Reads frames. Returns where they end, and the length of the frame that is cut off there.
     fn piece(&mut self, bytes: &[u8]) -> Result<(usize, usize), (usize, String)> {
         let mut place = 0;
         while place < bytes.len() && !self.is_done() {
             let rest = &bytes[place..];
             let Some(frame) = Frame::parse(rest) else {
-                // Cut off, or damaged: read again from its beginning, it is known.
+                // Cut off, or damaged: reading it again from its beginning shows which.
                 return match Frame::announced(rest) {
                     None if rest.len() < frame::HEADER_BYTES => Ok((place, frame::HEADER_BYTES)),
                     Some(length) if length > rest.len() => Ok((place, length)),

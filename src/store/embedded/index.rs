@@ -1,5 +1,5 @@
-//! The index of the history in a data directory: begun with a copy, looked for with a start. What is in it is the affair of
-//! `store::chapters`.
+//! The file of the history's index in a data directory: created with a copy, and looked for at a start. Its content belongs
+//! to `store::chapters`.
 
 use std::path::Path;
 
@@ -7,8 +7,7 @@ use super::disk::Disk;
 use super::problem;
 use crate::store::{StoreError, chapters};
 
-/// Begins an index of the history without anything in it, as a register has that was just made. One that cannot be begun
-/// the next start makes, and says so.
+/// Creates an empty index, such as a newly made register has. If this fails, the next start creates the index and logs a warning.
 pub(super) fn begin(disk: &dyn Disk, dir: &Path, register: u128) {
     let begun = disk.create(&dir.join(chapters::FILE)).and_then(|file| file.write_at(&chapters::head_of(register), 0));
     if let Err(error) = begun {
@@ -16,8 +15,9 @@ pub(super) fn begin(disk: &dyn Disk, dir: &Path, register: u128) {
     }
 }
 
-/// A register that was served has an index of its history. It holds nothing that the log does not: whoever reads the history
-/// makes it again (`store::chapters`), and what becomes of a file is said all the same.
+/// Warns if the index is missing. A register that was served has one. Nothing is lost, because the index holds nothing that
+/// the log does not: `store::chapters` makes it again when the history is read. But a file that disappeared should not go
+/// unmentioned.
 pub(super) fn look_for(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
     if !disk.list(dir).map_err(problem::io("listing", dir))?.iter().any(|name| name == chapters::FILE) {
         tracing::warn!(

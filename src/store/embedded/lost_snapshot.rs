@@ -1,17 +1,20 @@
-//! A snapshot that is damaged, where the log leads to all of the state without it (`allod serve --give-up-snapshot`).
+//! A damaged snapshot that is not needed, because the log leads to all of the state without it (`allod serve
+//! --give-up-snapshot`).
 //!
-//! *One bit of the snapshot turns over. It is where state is taken from, so the register does not start; and the operator takes
-//! a backup, though each group since the first is in the log, where history has not yet been let go.* So it is looked whether the log
-//! leads there: behind an older snapshot, where one was not yet removed, or from the first segment on. What is judged is judged as ever:
-//! numbers are dense, each frame names the digest of the one before it, the mark is reached; and so is the group of which the damaged
-//! file says by its name that it had it.
+//! *A bit of the snapshot flips. State is taken from it, so the register does not start, and the operator resorts to a
+//! backup. Yet while no history has been removed, every group since the first is in the log.* So this module checks whether
+//! the log leads to the same state: from an older snapshot if one was not removed yet, or from the first segment on. The
+//! usual rules apply: numbers are dense, each frame names the digest of the one before it, the log reaches the mark. In
+//! addition the log must reach the group in the name of the damaged file.
 //!
-//! Nothing is mended silently: where it helps that is said, and somebody says it. Nothing of state or history is given up.
+//! Nothing is repaired silently: the refusal offers the remedy if it would help, and the operator has to ask for it. No
+//! state and no history is given up.
 //!
-//! **Order.** What `retention` knew by the damaged file only is noted; the file gets another name and stays. Killed in between, the
-//! same helps, or nothing is left to be done.
+//! **Order.** What `retention` knew only from the damaged file is noted first; then the file is renamed and stays. If the
+//! process is killed in between, the same remedy helps, or nothing is left to do.
 //!
-//! Neighbours: `recovery` judges, `mod` opens, `compactor` does the same where a server serves, `report` and the doctor tell who looks.
+//! Neighbours: `recovery` judges, `mod` opens, `compactor` does the same in a running server, `report` and the doctor show
+//! it to operators.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,25 +25,25 @@ use super::snapshot::{self, SNAP};
 use super::{giving_up, problem, retention, segment};
 use crate::store::StoreError;
 
-/// Snapshots that are there, by the group that each covers.
+/// The snapshots that exist, by the last group that each covers.
 pub(super) struct Covered<'a> {
-    /// The one that counts, and is damaged.
+    /// The current one, which is damaged.
     pub newest: u64,
-    /// Those before it, ascending: a crash came before they were removed.
+    /// Earlier ones, ascending: a crash came before they were removed.
     pub older: &'a [u64],
 }
 
-/// Snapshots that are given up.
 #[derive(Debug)]
 pub(super) struct LostSnapshot {
     problem: String,
-    /// Those that are put aside, the newest first.
+    /// The ones that are put aside, newest first.
     files: Vec<PathBuf>,
-    /// The older one that the log goes on from; none: from its beginning.
+    /// The older snapshot after which the log goes on; none if it is read from its beginning.
     behind: Option<PathBuf>,
 }
 
-/// What the log leads to without the snapshot, where somebody `gives_up` that; else the refusal, which says so where it helps.
+/// The state to which the log leads without the snapshot, if the operator `gives_up` that; else the refusal, which offers
+/// this if it would help.
 pub(super) fn without(
     ground: Ground<'_>,
     covered: Covered<'_>,
@@ -51,13 +54,13 @@ pub(super) fn without(
     if !error.is_unreadable() {
         return Err(error);
     }
-    // What is only looked at is not loaded.
+    // If nothing will be given up, the register is only examined, not loaded.
     let ground = Ground { to_be_loaded: ground.to_be_loaded && gives_up, ..ground };
     let path = |covered: u64| ground.dir.join(SNAP).join(snapshot::name(covered));
     let mut lost = LostSnapshot { problem: problem::fact(&error), files: vec![path(covered.newest)], behind: None };
     for &older in covered.older.iter().rev() {
         if let Ok(mut snapshot) = open_snapshot(ground, older, oldest_noted) {
-            // The damaged one may have let go more than this one says.
+            // After the damaged snapshot was written, more segments may have been removed than this one knows.
             let from = numbers.partition_point(|&number| number < snapshot.place.oldest);
             let kept = &numbers[from..];
             snapshot.place.oldest = kept.first().copied().unwrap_or(snapshot.place.oldest);
@@ -90,7 +93,7 @@ fn led_to(
     Ok(recovered)
 }
 
-/// The refusal where the log does not help either, with the reason.
+/// The refusal if the log does not help either, with the reason.
 fn helpless(error: StoreError, numbers: &[u64], why: &StoreError) -> StoreError {
     let StoreError::Damaged(_) = error else { return error };
     let why = match numbers.first() {
@@ -112,7 +115,7 @@ impl LostSnapshot {
         }
     }
 
-    /// The refusal of what is wrong, with what helps.
+    /// The refusal, with the remedy.
     fn offer(&self, error: StoreError) -> StoreError {
         let aside = self.files.first().map_or_else(String::new, |path| giving_up::aside(path).display().to_string());
         let offer = format!(
@@ -123,7 +126,7 @@ impl LostSnapshot {
         giving_up::offered(error, "a snapshot", &offer, StoreError::SnapshotDamaged)
     }
 
-    /// Puts the files aside, durably, and says so. Answers how many they are.
+    /// Renames the files, durably, and logs this. Returns how many files these are.
     pub(super) fn set_aside(&self, disk: &dyn Disk, dir: &Path, oldest_noted: u64) -> Result<u64, StoreError> {
         tracing::warn!(
             dir = %dir.display(),
@@ -143,12 +146,12 @@ impl LostSnapshot {
     }
 }
 
-/// Gives a snapshot the name under which it is none any more.
+/// Renames a snapshot so that it no longer counts as one.
 pub(super) fn put_aside(disk: &dyn Disk, path: &Path) -> Result<(), StoreError> {
     disk.rename(path, &giving_up::aside(path)).map_err(problem::io("renaming", path))
 }
 
-/// Is it the name of a snapshot that was given up?
+/// Is this the name of a snapshot that was given up?
 pub(super) fn is_aside(name: &str) -> bool {
     giving_up::before_aside(name).and_then(snapshot::covered_of).is_some()
 }

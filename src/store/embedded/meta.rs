@@ -1,15 +1,16 @@
 //! `META` says whose data a directory holds; `MARK` says how much of it was acknowledged.
 //!
-//! `META` is written once, under a temporary name, and renamed. `MARK` has two places, 4 KiB apart, that are written
-//! one after the other after each group became durable, and not flushed: after a crash of the process they name the last group that
-//! was acknowledged, after a loss of power at least one from the seconds before. A log that ends before its mark has lost
-//! something, however clean its end looks. Whichever place the disk damages, the other one names that group as well; what a loss
-//! of power leaves of a write of one was durable in the log before.
+//! `META` is written under a temporary name and then renamed. `MARK` has two places, 4 KiB apart. After each group became
+//! durable, both are written, one after the other, and not flushed. After a crash of the process they name the last group
+//! that was acknowledged; after a loss of power they name at least one from the seconds before. A log that ends before its
+//! mark has lost something, however clean its end looks. If the disk damages one place, the other one names that group as
+//! well; and if a loss of power cuts the write of a place short, its group was durable in the log before.
 //!
-//! Neighbours: `recovery` compares, `writer` marks, `retention` has a place behind each mark.
+//! Neighbours: `recovery` compares, `writer` marks, `retention` has its note after each of the two marks.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::disk::{Disk, DiskFile, read_exact, replace};
 use super::problem;
@@ -26,23 +27,25 @@ const MARK_MAGIC: &[u8; 4] = b"MARK";
 const MARK_BYTES: usize = 32;
 pub(super) const MARK_STRIDE: u64 = 4_096;
 const PLACES: [u64; 2] = [0, 1];
+/// How often a mark that does not fit is read: it may be in the middle of being written.
+const CHECKS: usize = 3;
 
 /// Whose data it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Meta {
     /// Identity of the register.
     pub register: u128,
-    /// Shards, for ever.
+    /// Number of shards, which never changes.
     pub shards: u16,
-    /// When it was made, milliseconds since 1970.
+    /// When it was made, in milliseconds since 1970.
     pub created_ms: u64,
     /// Register that this one was restored from; 0 for none.
     pub restored_from: u128,
-    /// No generation up to this one is given by a restored register.
+    /// A restored register gives no generation up to this one.
     pub generation_floor: u64,
 }
 
-/// Numbers out of fixed places of a checked record.
+/// Reads a number at a fixed place of a checked record.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut array = [0; 8];
     array.copy_from_slice(&bytes[at..at + 8]);
@@ -61,7 +64,7 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(array)
 }
 
-/// Appends the checksum of all that is there.
+/// Appends the checksum of everything before it.
 pub(super) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let crc = crc32fast::hash(&bytes);
     bytes.extend_from_slice(&crc.to_be_bytes());
@@ -95,8 +98,7 @@ impl Meta {
         let mut bytes = vec![0; (length as usize).min(META_BYTES)];
         read_exact(&*file, &mut bytes, 0).map_err(problem::io("reading", &path))?;
         if bytes.get(..8) != Some(META_MAGIC) {
-            let text = "is not the META file of an allod register, or was damaged: restore the data directory from a backup, or \
-                        give another one if it is no register's";
+            let text = "is not the META file of an allod register, or was damaged: restore the data directory from a backup, or give another one if it belongs to no register";
             return Err(problem::foreign(&path, text));
         }
         if bytes.len() >= 12 && u32_at(&bytes, 8) > FORMAT && length as usize != META_BYTES {
@@ -125,26 +127,54 @@ impl Meta {
 }
 
 /// The file that names the last acknowledged group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Mark {
     file: Arc<dyn DiskFile>,
+    /// The group that it named when it was opened, or that was written last.
+    named: Arc<AtomicU64>,
 }
 
-/// What it says.
+/// What the two places of the file say.
+struct Places {
+    /// The later group of the two, and its digest.
+    best: Option<(u64, u128)>,
+    /// One of the places is unreadable.
+    is_half: bool,
+    /// The error, if the disk could not read a place.
+    unread: Option<std::io::Error>,
+}
+
+impl Places {
+    fn read(file: &dyn DiskFile) -> Self {
+        let mut places = Self { best: None, is_half: false, unread: None };
+        for slot in PLACES {
+            let mut bytes = [0; MARK_BYTES];
+            let read = read_exact(file, &mut bytes, slot * MARK_STRIDE);
+            if read.is_ok() && bytes[..4] == *MARK_MAGIC && is_sealed(&bytes) {
+                places.best = places.best.max(Some((u64_at(&bytes, 4), u128_at(&bytes, 12))));
+            } else {
+                places.is_half = true;
+                places.unread = places.unread.or(read.err());
+            }
+        }
+        places
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Marked {
     /// The group that was acknowledged last, and its digest.
     pub last: (u64, u128),
-    /// One of its two places says nothing: it is written again with the next group.
+    /// One of its two places is unreadable; it is written again with the next group.
     pub is_half: bool,
 }
 
 impl Mark {
-    /// A mark of a group, durable.
+    /// Creates the file with a mark of this group, durably.
     pub(super) fn create(disk: &dyn Disk, dir: &Path, group: u64, digest: u128) -> Result<(), StoreError> {
         let path = dir.join(MARK);
         let write = || {
-            let mark = Mark { file: disk.create(&path)? };
+            let mark = Mark { file: disk.create(&path)?, named: Arc::default() };
             mark.file.write_at(&vec![0; 2 * MARK_STRIDE as usize], 0)?;
             mark.put(group, digest)?;
             mark.sync()
@@ -152,21 +182,10 @@ impl Mark {
         write().map_err(problem::io("writing", &path))
     }
 
-    /// Opens it and tells what it says.
     pub(super) fn open(disk: &dyn Disk, dir: &Path) -> Result<(Self, Marked), StoreError> {
         let path = dir.join(MARK);
         let file = disk.open(&path).map_err(problem::unread(&path, "cannot be opened"))?;
-        let (mut best, mut is_half, mut unread): (Option<(u64, u128)>, bool, _) = (None, false, None);
-        for slot in PLACES {
-            let mut bytes = [0; MARK_BYTES];
-            let read = read_exact(&*file, &mut bytes, slot * MARK_STRIDE);
-            if read.is_ok() && bytes[..4] == *MARK_MAGIC && is_sealed(&bytes) {
-                best = best.max(Some((u64_at(&bytes, 4), u128_at(&bytes, 12))));
-            } else {
-                is_half = true;
-                unread = unread.or(read.err());
-            }
-        }
+        let Places { best, is_half, unread } = Places::read(&*file);
         let Some(last) = best else {
             let text = "has no readable mark, so nobody knows where the log ended";
             return Err(match unread {
@@ -182,15 +201,39 @@ impl Mark {
                  the power did not fail just now, look after the disk"
             );
         }
-        Ok((Self { file }, Marked { last, is_half }))
+        Ok((Self { file, named: Arc::new(AtomicU64::new(last.0)) }, Marked { last, is_half }))
     }
 
-    /// Notes that a group is durable, in one place after the other. Not flushed: see the module.
+    /// Notes that a group is durable, in one place and then in the other. Not flushed: see the module.
     pub(super) fn put(&self, group: u64, digest: u128) -> std::io::Result<()> {
-        PLACES.into_iter().try_for_each(|slot| self.put_at(slot, group, digest))
+        PLACES.into_iter().try_for_each(|slot| self.put_at(slot, group, digest))?;
+        self.named.store(group, Ordering::Release);
+        Ok(())
     }
 
-    /// It, to be looked for.
+    /// Does it name the right group? If not, returns what is wrong, as the rest of a sentence about the file.
+    ///
+    /// # Errors
+    /// The disk can read neither place.
+    pub(super) fn check(&self) -> std::io::Result<Option<String>> {
+        let mut wrong = None;
+        for _ in 0..CHECKS {
+            let before = self.named.load(Ordering::Acquire);
+            let Places { best, unread, .. } = Places::read(&*self.file);
+            // The file is written before `named`, and may be two ahead: the seal of a segment counts as a group, too.
+            let at_most = self.named.load(Ordering::Acquire) + 2;
+            wrong = match (best, unread) {
+                (Some((group, _)), _) if (before..=at_most).contains(&group) => return Ok(None),
+                (Some((group, _)), _) => Some(format!("names group {group}, and group {before} was acknowledged last")),
+                (None, Some(error)) => return Err(error),
+                (None, None) => Some("has no readable mark".to_owned()),
+            };
+            // It may be in the middle of being written.
+        }
+        Ok(wrong)
+    }
+
+    /// The open file, so that its name can be checked.
     pub(super) fn file(&self) -> Arc<dyn DiskFile> {
         Arc::clone(&self.file)
     }
@@ -213,7 +256,7 @@ mod tests {
     use super::*;
     use crate::store::embedded::disk::RealDisk;
 
-    /// A place of `MARK` is damaged: of both, the newest group is named by the other.
+    /// One place of `MARK` is damaged: the other one names the newest group as well.
     #[test]
     fn one_place_of_the_mark_is_enough_to_name_the_last_group_and_the_next_one_mends_the_other() {
         for spoilt in [0, MARK_STRIDE] {
@@ -233,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A process, or the power, that ends while it is written leaves one place as it was, and the other whole.
+    /// If the process ends or the power fails during a write, one place stays as it was, and the other one is whole.
     #[test]
     fn a_mark_that_was_written_in_one_place_only_names_the_later_group_and_a_torn_one_at_least_the_one_before() {
         let directory = tempfile::tempdir().unwrap();

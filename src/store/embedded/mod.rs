@@ -1,4 +1,4 @@
-//! The register in a data directory: a log of preallocated segments, and snapshots of what it leads to.
+//! The register in a data directory: a log of preallocated segments, and snapshots of the state that it leads to.
 //!
 //! ```text
 //! META   whose data, how many shards        LOCK   who has it open
@@ -7,20 +7,20 @@
 //! ```
 //!
 //! A commit is a frame at the end of the log and one flush for all that waited, of all shards. A segment is zeroed and
-//! durable before it is used, so a flush changes no metadata. Starting is reading everything: see `recovery` for what is
-//! refused, and `directory` for what is made and mended. Segments are history until `retention` ends; state is never
-//! taken from them once a snapshot covers them.
+//! durable before it is used, so a flush changes no metadata. A start reads everything: see `recovery` for what is refused,
+//! and `directory` for what is made and repaired. Segments stay as history within `retention`; once a snapshot covers them,
+//! state is never taken from them.
 //!
-//! Threads: `writer`, `allocator`, `compactor` (not where a register is moved from), `reader`. None of them is waited for by a
-//! caller: each call is a message to one of them and a future. Order of calls is order of effect.
+//! Threads: `writer`, `allocator`, `compactor` (not while the register is being moved away), `reader` twice. Callers never
+//! block on them: each call is a message to one of them and a future. Calls take effect in their order.
 //!
-//! Why own segments and not redb: two-phase commit, the setting of redb that loses nothing to a changed byte, flushes
-//! twice and writes pages around each record. `benches/store.rs` measures both with the same encoded batches. Medians on
-//! two cores shared with several builds (so compare, do not quote), in ms for groups of 1, 32, 256, 1024 reservations:
-//! 4.0, 3.1, 4.5, 4.5 here and 10.4, 10.7, 8.5, 13.5 in redb; the least seen 0.4, 0.4, 0.5, 0.7 and 4.0, 8.1, 2.7, 8.5.
+//! Why own segments and not redb: two-phase commit, the setting of redb that loses nothing to a changed byte, flushes twice
+//! and writes pages around each record. `benches/store.rs` measures both with the same encoded batches. Medians on two cores
+//! shared with several builds (so compare, do not quote), in ms for groups of 1, 32, 256, 1024 reservations: 4.0, 3.1, 4.5,
+//! 4.5 here and 10.4, 10.7, 8.5, 13.5 in redb; the least seen 0.4, 0.4, 0.5, 0.7 and 4.0, 8.1, 2.7, 8.5.
 //!
-//! A sector may be lost or old after the power went, and none is assumed to be half written with other content in the
-//! half that did not change: a frame never shares bytes with the one before it, but may share its last sector.
+//! After a loss of power a sector may be lost or have its old content. It is assumed that a write never corrupts the bytes
+//! of its sector that it does not change: a frame shares no bytes with the one before it, but may share its last sector.
 
 mod allocator;
 mod compactor;
@@ -36,6 +36,7 @@ mod moving;
 pub mod nameplate;
 mod observed;
 mod options;
+mod plates;
 mod presence;
 mod problem;
 mod reader;
@@ -61,7 +62,7 @@ use tokio::sync::oneshot;
 
 pub use moving::look_at_target;
 pub use options::EmbeddedOptions;
-pub use report::{CannotCopy, Report, copy, copy_heard, left_behind, look, verify};
+pub use report::{CannotCopy, Report, copy, copy_heard, left_behind, look, taken, verify};
 
 use self::directory::{initialise, initialised, lock, mend, take_lock};
 use self::disk::DirectoryLock;
@@ -78,7 +79,7 @@ use crate::store::{
     StoreHealth, StoreInfo, Token,
 };
 
-/// Calls that wait for a thread. A shard's committer has a few under way, so this is never reached in order.
+/// Calls that wait for a thread. Each shard's committer has only a few under way, so a healthy store never reaches this.
 const QUEUE_CALLS_MAX: usize = 65_536;
 
 /// Keeps the register in a directory of this machine.
@@ -86,11 +87,20 @@ const QUEUE_CALLS_MAX: usize = 65_536;
 pub struct EmbeddedStore {
     shared: Arc<EmbeddedShared>,
     writer: SyncSender<writer::WriteJob>,
-    reader: Mutex<Option<SyncSender<reader::ReadJob>>>,
-    /// The threads, until it is closed.
+    readers: Mutex<Option<Readers>>,
+    /// The threads; none once the store is closed.
     running: Mutex<Option<Vec<JoinHandle<()>>>>,
     torn_bytes: u64,
     notice: Mutex<Option<MoveNotice>>,
+}
+
+/// The channels to the threads that read.
+#[derive(Debug)]
+struct Readers {
+    /// For loads by the owner.
+    loads: SyncSender<reader::ReadJob>,
+    /// For everything else.
+    reads: SyncSender<reader::ReadJob>,
 }
 
 fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
@@ -98,16 +108,17 @@ fn unknown_shard(shard: ShardId, count: usize) -> StoreError {
 }
 
 impl EmbeddedStore {
-    /// Opens the register in `dir`, or makes a new one of `shards` shards there if the directory is empty or absent. Without a
-    /// number it has as many as it has, and a new one gets [`SHARDS_OF_NEW`]. One that is moved has as many as it has.
+    /// Opens the register in `dir`, or makes a new one of `shards` shards there if the directory is empty or absent. Without
+    /// a number, an existing register keeps its number of shards and a new one gets [`SHARDS_OF_NEW`]. A register that is
+    /// being moved keeps its number in any case.
     ///
     /// Reads every file, so it takes as long as the disk needs for that. Call it where blocking is allowed.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] if it is open already, [`StoreError::Foreign`] if it is something else or has another
-    /// number of shards, [`StoreError::Damaged`] if anything that was acknowledged is not there,
-    /// [`StoreError::HistoryDamaged`] if all state is there and some of history is not, [`StoreError::SnapshotDamaged`] if a snapshot
-    /// is not and the log has all of it.
+    /// [`StoreError::Locked`] if it is open already, [`StoreError::Foreign`] if it is something else or has another number
+    /// of shards, [`StoreError::Damaged`] if anything that was acknowledged is missing, [`StoreError::HistoryDamaged`] if
+    /// all state exists but some of the history does not, [`StoreError::SnapshotDamaged`] if a snapshot is damaged and the
+    /// log has all of it.
     pub fn open(dir: &Path, shards: impl Into<Option<u16>>, options: EmbeddedOptions) -> Result<Self, StoreError> {
         let disk = options.disk.clone();
         let smallest = 4 * (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64;
@@ -127,7 +138,7 @@ impl EmbeddedStore {
         }
         let mut meta = Meta::read(&*disk, dir)?;
         if is_new && options.opening == Opening::Serve {
-            // A disk that is not mounted, or a slip in the name, looks just like this.
+            // A disk that is not mounted, or a mistake in the name, looks just like this.
             let (directory, register, shards) = (dir.display(), format!("{:032x}", meta.register), meta.shards);
             tracing::info!(
                 %directory, register, shards,
@@ -197,9 +208,10 @@ impl EmbeddedStore {
             snapshots_aside,
             damage: BTreeMap::new(),
         };
-        let shared = Arc::new(EmbeddedShared::new((dir.into(), lock, mark.file()), meta, options, catalog, prepared));
+        let shared = Arc::new(EmbeddedShared::new((dir.into(), lock, mark.clone()), meta, options, catalog, prepared));
         let (writer, writer_jobs) = sync_channel(QUEUE_CALLS_MAX);
-        let (reader, reader_jobs) = sync_channel(QUEUE_CALLS_MAX);
+        let (loads, load_jobs) = sync_channel(QUEUE_CALLS_MAX);
+        let (reads, read_jobs) = sync_channel(QUEUE_CALLS_MAX);
         let state = Writer {
             shared: shared.clone(),
             jobs: writer_jobs,
@@ -212,19 +224,21 @@ impl EmbeddedStore {
             scratch: Vec::new(),
             carried: None,
         };
-        let (for_reader, for_allocator, for_compactor) = (shared.clone(), shared.clone(), shared.clone());
+        let (for_loads, for_reads) = (shared.clone(), shared.clone());
+        let (for_allocator, for_compactor) = (shared.clone(), shared.clone());
         let mut threads = vec![
             spawn("store-writer", &shared, move || state.run())?,
-            spawn("store-reader", &shared, move || reader::run(&for_reader, &reader_jobs))?,
+            spawn("store-loads", &shared, move || reader::run(&for_loads, &load_jobs))?,
+            spawn("store-reads", &shared, move || reader::run(&for_reads, &read_jobs))?,
             spawn("store-allocator", &shared, move || allocator::run(&for_allocator))?,
         ];
-        // What is moved away keeps its history: how much of that its server keeps, a move does not know.
+        // A register that is being moved away keeps its history: the move does not know its server's bounds.
         if shared.options.opening != Opening::Source {
             threads.push(spawn("store-compactor", &shared, move || compactor::run(&for_compactor))?);
         }
         let running = Mutex::new(Some(threads));
-        let (reader, notice) = (Mutex::new(Some(reader)), Mutex::new(notice));
-        Ok(Self { shared, writer, reader, running, torn_bytes, notice })
+        let (readers, notice) = (Mutex::new(Some(Readers { loads, reads })), Mutex::new(notice));
+        Ok(Self { shared, writer, readers, running, torn_bytes, notice })
     }
 
     /// The register that this one was restored from, if it was: it must be reconciled before it grants automatically.
@@ -246,10 +260,11 @@ impl EmbeddedStore {
 
     fn ask<T: Send + 'static>(
         &self,
+        whom: impl FnOnce(&Readers) -> &SyncSender<reader::ReadJob>,
         make: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> reader::ReadJob,
     ) -> Later<Result<T, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let sender = self.reader.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let sender = self.readers.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(whom).cloned();
         let asked = match sender.map(|sender| sender.try_send(make(reply))) {
             Some(Ok(())) => Ok(()),
             Some(Err(TrySendError::Full(_))) => Err(busy("the store's reader")),
@@ -261,12 +276,13 @@ impl EmbeddedStore {
         })
     }
 
-    /// Tells all threads to end and gives what must be waited for.
+    /// Tells all threads to end, and returns those that must be waited for.
     fn stop(&self) -> Option<Vec<JoinHandle<()>>> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        // A full queue is drained by the writer first; if it is gone already there is nobody to tell.
+        // If the queue is full, this waits until the writer has taken something; if the writer has ended, nobody needs to be
+        // told.
         let _ = self.writer.send(writer::WriteJob::Close);
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).take();
         Some(running)
     }
 }
@@ -274,7 +290,7 @@ impl EmbeddedStore {
 /// Waits for the threads of a store that was told to stop, then lets others open it.
 fn wait(shared: &EmbeddedShared, threads: Vec<JoinHandle<()>>) {
     let mut threads = threads.into_iter();
-    // The writer first: what was queued before the end is committed, and may need a new segment.
+    // The writer first: whatever was queued before the end is still committed, and may need a new segment.
     if let Some(writer) = threads.next() {
         drop(writer.join());
     }
@@ -298,7 +314,7 @@ fn busy(what: &str) -> StoreError {
     StoreError::Io { context: format!("queueing for {what}").into(), source }
 }
 
-/// Marks the store failed if its thread ends by a panic: without any one of them it would stand still sooner or later.
+/// Marks the store failed if its thread panics: without any one of the threads the store would sooner or later stand still.
 struct FailOnPanic(Arc<EmbeddedShared>, &'static str);
 
 impl Drop for FailOnPanic {
@@ -374,15 +390,15 @@ impl Store for EmbeddedStore {
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
-        self.ask(|reply| reader::ReadJob::Load(shard, Some(token), reply))
+        self.ask(|readers| &readers.loads, |reply| reader::ReadJob::Load(shard, Some(token), reply))
     }
 
     fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
-        self.ask(|reply| reader::ReadJob::Load(shard, None, reply))
+        self.ask(|readers| &readers.reads, |reply| reader::ReadJob::Load(shard, None, reply))
     }
 
     fn reread(&self, from: u64) -> Later<Result<Option<u64>, StoreError>> {
-        self.ask(|reply| reader::ReadJob::Reread(from, reply))
+        self.ask(|readers| &readers.reads, |reply| reader::ReadJob::Reread(from, reply))
     }
 
     fn commit(&self, batches: Arc<[Batch]>) -> Later<Result<Vec<Committed>, CommitError>> {
@@ -397,7 +413,7 @@ impl Store for EmbeddedStore {
     }
 
     fn confirm(&self, batches: Vec<(ShardId, Token, Seq, Digest)>) -> Later<Result<(), CommitError>> {
-        // A commit is answered when it is durable: what is left to prove is that it happened, under this token.
+        // A commit is answered once it is durable. What remains to be proved is that it happened, and under this token.
         let heads = self.shared.catalog().heads.clone();
         let confirmed = batches.into_iter().try_for_each(|(shard, token, seq, digest)| {
             let Some(head) = heads.get(usize::from(shard.0)) else {
@@ -414,7 +430,7 @@ impl Store for EmbeddedStore {
     }
 
     fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
-        self.ask(|reply| reader::ReadJob::Recorded(stretches, bytes, reply))
+        self.ask(|readers| &readers.reads, |reply| reader::ReadJob::Recorded(stretches, bytes, reply))
     }
 
     fn directory(&self) -> Option<PathBuf> {

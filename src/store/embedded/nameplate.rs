@@ -1,4 +1,4 @@
-//! What stands at the door of a data directory: read without opening it, whoever has it open.
+//! What a data directory says about itself. This can be read without opening it, even while another process has it open.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -22,13 +22,13 @@ pub struct Nameplate {
     pub register: u128,
     /// Its shards.
     pub shards: u16,
-    /// It was restored from a copy and not accepted since.
+    /// It was restored from a copy, and the copy has not been accepted yet.
     pub restored: bool,
-    /// Why no server opens it: it was moved, or is being filled.
+    /// Why no server opens it: the register was moved, or is being filled.
     pub moved: Option<MoveNotice>,
 }
 
-/// Reads it; none where there is no register yet.
+/// Reads the nameplate; none if there is no register yet.
 ///
 /// # Errors
 /// [`StoreError`] says why no server opens the directory.
@@ -41,7 +41,7 @@ pub fn read(dir: &Path) -> Result<Option<Nameplate>, StoreError> {
     Ok(Some(Nameplate { register: meta.register, shards: meta.shards, restored: meta.restored_from != 0, moved }))
 }
 
-/// Is there a register, or something of one, or is nothing known of it? It is not where a disk says that it is not.
+/// Is there a register or part of one, or is this unknown? False only if the disk says that nothing is there.
 pub fn may_be_there(dir: &Path) -> bool {
     [META, MARK, LOG, SNAP, chapters::FILE].into_iter().any(|name| match dir.join(name).try_exists() {
         Ok(there) => there,
@@ -49,38 +49,42 @@ pub fn may_be_there(dir: &Path) -> bool {
     })
 }
 
-/// The register that the one in these files became, and where that is, for people; none where they were not moved away.
+/// The register that the one in these files became, and where it is, for people; none if it was not moved away.
 ///
 /// # Errors
-/// [`StoreError`]: it is not known what the directory says of its move.
+/// [`StoreError`]: the notice of the directory cannot be read.
 pub fn became(dir: &Path) -> Result<Option<(u128, String)>, StoreError> {
     let notice = if dir.exists() { moving::read(&SourceDisk, dir)? } else { None };
     Ok(match notice {
         Some(MoveNotice::Moved { register, to, .. }) => Some((register, to)),
-        Some(MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. }) | None => None,
+        Some(
+            MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. } | MoveNotice::Begun,
+        )
+        | None => None,
     })
 }
 
-/// What the directory says of its move, if it can be read and says something.
+/// The notice of a move, if there is one and it can be read, even if the move broke off in its first moments.
 pub fn notice(dir: &Path) -> Option<MoveNotice> {
-    moving::read(&SourceDisk, dir).ok().flatten()
+    moving::read_or_begun(&SourceDisk, dir).ok().flatten()
 }
 
-/// Does a register stand here that a server which keeps its register in Redis from here has left behind? It is not known what it
-/// holds: that is [`left_behind`](super::left_behind). Whatever is damaged of it, this tells, and reads little.
+/// Is there a register here that a server whose register is in Redis, and which uses this directory, has left behind? This
+/// does not say what it holds: [`left_behind`](super::left_behind) does. It answers even for a damaged register, and reads
+/// little.
 pub fn stands_beside(dir: &Path) -> bool {
     let is_there = |name: &str| dir.join(name).exists();
-    // Made by a package before anybody had said where the register is to be, it was never changed.
+    // A package made it before anybody had said where the register should be, and it was never changed.
     let is_unused = || Mark::open(&SourceDisk, dir).is_ok_and(|(_, marked)| marked.last.0 == 0);
     is_there(META) && !is_there(moving::MOVED) && !is_unused()
 }
 
-/// Is it the directory of a node whose register is in Redis, as that notes there?
+/// Is this the directory of a node whose register is in Redis, by the files that the node keeps there?
 pub fn is_of_node(dir: &Path) -> bool {
     !files_of_node(dir).is_empty()
 }
 
-/// The names of the files in which such a node keeps something, in order.
+/// The names of the files in which such a node keeps something, sorted.
 pub fn files_of_node(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -89,7 +93,7 @@ pub fn files_of_node(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Is it a register in files, and nothing beside it says that it is in Redis?
+/// Checks that there is a register in files, and that nothing beside it says that the register is in Redis.
 ///
 /// # Errors
 /// [`StoreError`]: why no server opens it.
@@ -102,7 +106,7 @@ pub fn in_use_by(dir: &Path) -> Option<String> {
     lock::holder_of(dir)
 }
 
-/// Another process has the directory open: as an opening says so.
+/// The refusal if another process has the directory open, in the words of an attempt to open it.
 pub fn held(dir: &Path) -> Option<StoreError> {
     directory::held(dir)
 }
@@ -128,7 +132,7 @@ mod tests {
         EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap();
     }
 
-    /// Who may do all sees no difference.
+    /// Proves nothing for a user who may write everywhere.
     #[test]
     fn a_register_that_may_only_be_read_is_told_all_the_same() {
         use std::os::unix::fs::PermissionsExt;
@@ -154,7 +158,7 @@ mod tests {
             assert!(matches!(refused, StoreError::Foreign(_)) && said.contains("`--redis URL`"), "{said}");
             assert!(!said.contains("give an empty directory"), "{said}");
         }
-        // A package had made an empty register there before: every address would be free in it.
+        // A package had created an empty register there earlier: every address would be free in it.
         let dir = directory.path().join("packaged");
         drop(EmbeddedStore::open(&dir, 3, EmbeddedOptions::default()).unwrap());
         std::fs::File::create(dir.join(REDIS_FILE)).unwrap();

@@ -1,5 +1,5 @@
-//! A source that tells how much of it was read: a copy of a large register takes minutes, and whoever waits wants to see it go
-//! on.
+//! A source that reports how much of it was read. A copy of a large register takes minutes, and people want to see that it
+//! goes on.
 //!
 //! Neighbours: `report` reads through it, the command line draws a bar.
 
@@ -14,10 +14,10 @@ use super::segment::LOG;
 use super::snapshot::SNAP;
 use super::source::SourceDisk;
 
-/// Hears how many bytes were read, of how many about. From several threads.
+/// Called with the number of bytes read and the expected total, from several threads.
 pub type Heard = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
-/// A [`SourceDisk`] that is listened to.
+/// A [`SourceDisk`] that reports.
 pub(super) struct ObservedDisk {
     read: Arc<Reading>,
 }
@@ -29,13 +29,13 @@ struct Reading {
 }
 
 impl ObservedDisk {
-    /// The data directory `dir`, of which every byte is read twice: when it is verified, and when it is copied.
+    /// The data directory `dir`. Every byte of it is read twice: when it is verified, and when it is copied.
     pub fn new(dir: &Path, heard: Heard) -> Self {
         let length = |folder: &str| -> u64 {
             let entries = std::fs::read_dir(dir.join(folder)).into_iter().flatten().flatten();
             entries.filter_map(|entry| entry.metadata().ok()).map(|file| file.len()).sum()
         };
-        // What cannot be read is told when it is: this is about a bar.
+        // Errors are ignored here, since this only scales a bar; they will be reported when the file is read.
         let of = 2 * (length(LOG) + length(SNAP));
         Self { read: Arc::new(Reading { heard, bytes: AtomicU64::new(0), of }) }
     }
@@ -81,7 +81,6 @@ impl Disk for ObservedDisk {
     }
 }
 
-/// A file of it.
 struct ObservedFile {
     file: Arc<dyn DiskFile>,
     read: Arc<Reading>,
@@ -101,7 +100,7 @@ impl DiskFile for ObservedFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let count = self.file.read_at(buffer, at)?;
         let before = self.read.bytes.fetch_add(count as u64, Ordering::Relaxed);
-        // A place that is read again counts again, and the bar does not go beyond its end.
+        // A place that is read again counts again, but the bar must not go beyond its end.
         (self.read.heard)((before + count as u64).min(self.read.of), self.read.of);
         Ok(count)
     }
@@ -130,6 +129,7 @@ mod tests {
     use super::super::report::copy_heard;
     use super::super::{EmbeddedOptions, EmbeddedStore};
     use super::*;
+    use crate::store::moving::Copier;
 
     #[test]
     fn a_copy_tells_how_much_it_has_read_and_never_more_than_there_is() {
@@ -138,7 +138,8 @@ mod tests {
         drop(EmbeddedStore::open(&data, 1, EmbeddedOptions::default()).unwrap());
         let told = Arc::new(Mutex::new(Vec::new()));
         let notes = Arc::clone(&told);
-        copy_heard(&data, &target, Arc::new(move |read, of| notes.lock().unwrap().push((read, of)))).unwrap();
+        let heard = Arc::new(move |read, of| notes.lock().unwrap().push((read, of)));
+        copy_heard(&data, &target, Copier::Backup, heard).unwrap();
         let told = told.lock().unwrap();
         assert!(!told.is_empty() && told.iter().all(|(read, of)| read <= of && *of == told[0].1), "{told:?}");
     }

@@ -1,9 +1,9 @@
-//! Is every file of the register still under its name? Who has a file open reads and writes it wherever it is, and also where it is no
-//! more; a start goes by names. What was removed beside a running server, or had another file put in its place, nobody would miss
-//! until then, and what is written meanwhile goes with the server's end.
+//! Is every file of the register still under its name? An open file is read and written wherever it is, even after its name
+//! was removed; but a start goes by names. If somebody removes or replaces a file beside a running server, nobody notices
+//! until the next start, and what is written meanwhile is lost when the server ends.
 //!
-//! What is let go just now is no longer in the catalog when its name goes. A directory that was moved away has all its files, and none
-//! under its name: that is no damage either.
+//! A file that the server itself removes has left the catalog before its name goes. A directory that was moved away still
+//! has all its files, though none under its name: this is not damage either.
 //!
 //! Neighbours: `history` asks, once in each round of the self-check; `shared` keeps what was found.
 
@@ -14,17 +14,17 @@ use std::sync::Arc;
 
 use super::disk::DiskFile;
 use super::meta::{MARK, META};
-use super::problem;
-use super::segment::LOG;
+use super::segment::{self, LOG};
 use super::shared::EmbeddedShared;
 use super::snapshot::Snapshot;
+use super::{plates, problem};
 use crate::store::StoreError;
 
-/// A file that the next start wants.
+/// A file that the next start needs.
 enum Wanted {
-    /// It is never made anew while it is served.
+    /// A file that is never replaced while the register is served.
     Always(PathBuf, Option<Arc<dyn DiskFile>>),
-    /// A segment, by its number. One that a snapshot covers is not open.
+    /// A segment, by its number. The file is not open if a snapshot covers the segment.
     Segment(u64, PathBuf, Option<Arc<dyn DiskFile>>),
     Snapshot(Arc<Snapshot>),
 }
@@ -46,7 +46,7 @@ impl Wanted {
         }
     }
 
-    /// Or was it let go, or replaced by a newer one, since?
+    /// Is it still needed, or was it removed, or replaced by a newer one, meanwhile?
     fn is_still(&self, shared: &EmbeddedShared) -> bool {
         let files = shared.catalog();
         match self {
@@ -57,14 +57,32 @@ impl Wanted {
     }
 }
 
-/// Looks for all of them, and notes what was found: also that all of them are there again.
+/// Checks that all files exist, and that those which only a start reads say what they should. Notes what was found,
+/// including that everything is in order again.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] names the first one that is gone; [`StoreError::Io`] if nobody can tell, or if the directory was moved away.
+/// [`StoreError::Damaged`] names the first file that is missing or has changed; [`StoreError::Io`] if this cannot be found
+/// out, or if the directory was moved away.
 pub(super) fn check(shared: &EmbeddedShared) -> Result<(), StoreError> {
-    let gone = first_gone(shared)?;
+    let gone = match first_gone(shared)? {
+        None => plates::first_wrong(shared)?,
+        gone => gone,
+    };
     shared.note_gone(gone.clone());
+    tell_spares(shared);
     gone.map_or(Ok(()), |text| Err(StoreError::Damaged(text)))
+}
+
+/// A spare that is gone is not damage: it holds nothing, and the writer makes it again. But somebody has removed it, and
+/// should know.
+fn tell_spares(shared: &EmbeddedShared) {
+    let spares = shared.catalog().spares.clone();
+    for spare in spares.iter().filter(|spare| !spare.file.is_at(&spare.path).unwrap_or(true)) {
+        let is_still = shared.catalog().spares.iter().any(|now| now.number == spare.number);
+        if is_still && shared.check_place().is_ok() {
+            tracing::warn!(path = %spare.path.display(), "{}", segment::SPARE_GONE);
+        }
+    }
 }
 
 fn first_gone(shared: &EmbeddedShared) -> Result<Option<Arc<str>>, StoreError> {
@@ -91,7 +109,7 @@ fn text(shared: &EmbeddedShared, path: &Path) -> String {
     }
 }
 
-/// What the next start wants, but for segments that a snapshot covers and that are there: there may be thousands of them.
+/// What the next start needs, without the covered segments that exist: there may be thousands of them.
 fn all(shared: &EmbeddedShared) -> Result<Vec<Wanted>, StoreError> {
     let (history, segments, snapshot) = {
         let files = shared.catalog();
@@ -104,7 +122,7 @@ fn all(shared: &EmbeddedShared) -> Result<Vec<Wanted>, StoreError> {
     let covered = covered.map(|of| Wanted::Segment(of.segment.header.number, of.segment.path.clone(), None));
     let open = segments.into_iter();
     let open = open.map(|kept| Wanted::Segment(kept.segment.header.number, kept.segment.path.clone(), Some(kept.file)));
-    let mark = Wanted::Always(shared.dir.join(MARK), Some(Arc::clone(&shared.mark)));
+    let mark = Wanted::Always(shared.dir.join(MARK), Some(shared.mark.file()));
     let fixed = [Wanted::Always(shared.dir.join(META), None), mark];
     Ok(fixed.into_iter().chain(snapshot.map(Wanted::Snapshot)).chain(covered).chain(open).collect())
 }
@@ -114,7 +132,7 @@ fn is_listed(shared: &EmbeddedShared, path: &Path) -> io::Result<bool> {
     Ok(path.file_name().is_some_and(|name| names.contains(&*name.to_string_lossy())))
 }
 
-/// None, where the directory itself is gone.
+/// Empty if the directory itself is gone.
 fn names_in(shared: &EmbeddedShared, dir: &Path) -> io::Result<BTreeSet<String>> {
     match shared.disk.list(dir) {
         Ok(names) => Ok(names.into_iter().collect()),
@@ -129,7 +147,7 @@ mod tests {
     use super::*;
     use crate::store::Store;
 
-    /// By device and inode.
+    /// Files are told apart by device and inode.
     #[tokio::test]
     async fn a_file_that_was_replaced_by_a_copy_of_itself_is_missed_until_the_open_one_is_back() {
         let directory = tempfile::tempdir().unwrap();

@@ -3,35 +3,36 @@
 use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::replay::Misfit;
 use crate::store::StoreError;
 use crate::store::codec::{CodecError, Format};
 pub(super) use crate::store::whole::io;
 
-/// What to do about damage that nothing is known to help against. Whoever made the directory may know more of it than it shows:
-/// the same is seen where the files were copied one by one beside a server that went on writing.
+/// What to do about damage for which no remedy is known. Whoever made the directory may know more about it than the files
+/// show: copying the files one by one while a server goes on writing leaves the same picture.
 const ADVICE: &str = "; nothing was changed: restore the data directory from a backup, or look for the missing part before you \
                       start again. A copy that was made of it with anything but `allod backup` while a server had it open looks \
                       just like this, and cannot be used";
 
-/// Something that cannot be trusted, in a file as a whole.
+/// A file as a whole cannot be trusted.
 pub(super) fn damaged(path: &Path, problem: impl Display) -> StoreError {
     damaged_so(format_args!("{} {problem}", path.display()))
 }
 
-/// Something that cannot be trusted: what, and where.
+/// Something cannot be trusted: what, and where.
 pub(super) fn damaged_so(problem: impl Display) -> StoreError {
     StoreError::Damaged(format!("{problem}{ADVICE}").into())
 }
 
-/// What is read of a file while it is served cannot be trusted. Whoever reads is not who has to do something about it, and what that
-/// is depends on more than the file.
+/// Data that was read from a file of a running server cannot be trusted. Gives no advice: the caller that reads cannot act
+/// on it, and the right advice depends on more than the file.
 pub(super) fn unreadable_at(path: &Path, offset: u64, problem: impl Display) -> StoreError {
     StoreError::Damaged(format!("{} is damaged at offset {offset}: {problem}", path.display()).into())
 }
 
-/// What is wrong, without what to do.
+/// The fact without the advice.
 pub(super) fn fact(error: &StoreError) -> String {
     match error {
         StoreError::Damaged(text) => text.strip_suffix(ADVICE).unwrap_or(text).to_owned(),
@@ -39,8 +40,22 @@ pub(super) fn fact(error: &StoreError) -> String {
     }
 }
 
-/// What belongs to a register was not read. It is damage only where it is not there, or not as long as it was: what a disk
-/// or a machine refuses now is not lost.
+/// The fact, if something is unreadable for good. A disk that cannot read a sector now cannot read it at the next start
+/// either; other errors of the disk or the machine may pass.
+pub(super) fn unreadable(error: &StoreError) -> Option<Arc<str>> {
+    match error {
+        // The advice of a start does not apply now.
+        StoreError::Damaged(_) => Some(fact(error).into()),
+        StoreError::Io { context, .. } if error.is_unreadable() => {
+            let what = context.split_once(' ').map_or(&**context, |(_, path)| path);
+            Some(format!("{what} cannot be read (Input/output error)").into())
+        }
+        _ => None,
+    }
+}
+
+/// A part of the register could not be read. It is damaged only if it is missing or shorter than it was: data that a disk or
+/// a machine cannot give just now is not lost.
 pub(super) fn unread<'a>(path: &'a Path, problem: &'static str) -> impl Fn(std::io::Error) -> StoreError + 'a {
     move |error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(path, format_args!("{problem} ({error})")),
@@ -48,13 +63,13 @@ pub(super) fn unread<'a>(path: &'a Path, problem: &'static str) -> impl Fn(std::
     }
 }
 
-/// Something that cannot be trusted, at a place in a file.
+/// Something at a place in a file cannot be trusted.
 pub(super) fn damaged_at(path: &Path, offset: u64, problem: impl Display) -> StoreError {
     damaged(path, format_args!("is damaged at offset {offset}: {problem}"))
 }
 
-/// Something at a place in a file that does not fit there. Records of a later format are not damaged: who is told so would bring a
-/// backup back, and lose what was granted since.
+/// An entry at a place in a file does not fit. Records of a later format are not damaged: an operator who was told so would
+/// restore a backup, and lose what was granted since.
 pub(super) fn misfit_at(path: &Path, offset: u64, misfit: &Misfit) -> StoreError {
     match misfit {
         Misfit::Codec(error) => unread_at(path, offset, "a record", error),
@@ -62,7 +77,7 @@ pub(super) fn misfit_at(path: &Path, offset: u64, misfit: &Misfit) -> StoreError
     }
 }
 
-/// The same of something that cannot be decoded.
+/// The same for something that cannot be decoded.
 pub(super) fn unread_at(path: &Path, offset: u64, what: &str, error: &CodecError) -> StoreError {
     match error {
         CodecError::Version(format) => foreign(
@@ -76,7 +91,7 @@ pub(super) fn unread_at(path: &Path, offset: u64, what: &str, error: &CodecError
     }
 }
 
-/// Data of somebody else, or of a newer version.
+/// The data belongs to something else, or to a newer version.
 pub(super) fn foreign(path: &Path, problem: impl Display) -> StoreError {
     StoreError::Foreign(format!("{} {problem}", path.display()).into())
 }

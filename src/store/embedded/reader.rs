@@ -1,10 +1,11 @@
-//! The thread that reads: loads of shards, and history.
+//! The threads that read. One loads what an owner is to serve, so that these loads wait for no other reads; the other one
+//! reads history, and shards for everybody else.
 //!
-//! Loads that wait together are read together, in one pass over the log for each core; the first ones of a start have what
-//! was read of the log when it was judged. A large shard is decoded on one thread and indexed on another.
+//! Loads that wait together are read together, in one pass over the log for each core. The first loads after a start reuse
+//! what was read of the log while it was judged. A large shard is decoded on one thread and put together on another.
 //!
-//! Neighbours: `replay` merges snapshot and log; what comes out is decoded here, every record checked. `history` reads the
-//! log without merging.
+//! Neighbours: `replay` merges snapshot and log; the result is decoded here, and every record is checked. `history` reads
+//! the log without merging.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -22,24 +23,33 @@ use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::image::RecordImage;
 use crate::store::{Head, ShardId, ShardImage, StoreError, Token};
 
-/// Threads that load at once.
 const LOAD_THREADS_MAX: usize = 4;
 
-/// So many records are worth a thread that puts them together while they are read.
+/// From this many records on, a shard is put together on another thread while it is still being read.
 const APART_RECORDS_MIN: usize = 16_384;
-/// So long a part of a snapshot has about as many.
+/// A part of a snapshot with about as many records has this length.
 const APART_SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
-/// Records that go to that thread together.
+/// Records that are passed to that thread at once.
 const PIECE_RECORDS: usize = 1_024;
-/// Pieces that wait for it.
+/// Pieces that may wait for it.
 const PIECES_WAITING: usize = 4;
 
-/// What the reader is asked for.
 pub(super) enum ReadJob {
-    /// Of its owner; without a token of whoever asks.
+    /// A load: by the owner if there is a token, else by anybody.
     Load(ShardId, Option<Token>, oneshot::Sender<Result<ShardImage, StoreError>>),
     Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<RecordedBatch>, StoreError>>),
     Reread(u64, oneshot::Sender<Result<Option<u64>, StoreError>>),
+}
+
+impl ReadJob {
+    /// Is nobody waiting for the answer any more?
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Load(.., reply) => reply.is_closed(),
+            Self::Recorded(.., reply) => reply.is_closed(),
+            Self::Reread(_, reply) => reply.is_closed(),
+        }
+    }
 }
 
 type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
@@ -47,11 +57,13 @@ type Load = (ShardId, Head, oneshot::Sender<Result<ShardImage, StoreError>>);
 pub(super) fn run(shared: &EmbeddedShared, jobs: &Receiver<ReadJob>) {
     while let Ok(first) = jobs.recv() {
         let waiting: Vec<ReadJob> = std::iter::once(first).chain(std::iter::from_fn(|| jobs.try_recv().ok())).collect();
-        // Only now: a take-over that was answered before one of these was asked must be in it.
+        // Only now: the view must contain every take-over that was answered before one of these jobs was queued.
         let (view, heads) = view(shared);
         let mut loads: Vec<Load> = Vec::new();
         for job in waiting {
             match job {
+                // It may be a whole chapter of the history, while somebody waits for the job behind it.
+                job if job.is_over() => {}
                 ReadJob::Load(shard, token, reply) => match check_owner(&heads, shard, token) {
                     Ok(head) => loads.push((shard, head, reply)),
                     Err(error) => drop(reply.send(Err(error))),
@@ -98,7 +110,7 @@ fn load_all(shared: &EmbeddedShared, view: &LogView, mut loads: Vec<Load>) {
     };
     std::thread::scope(|scope| {
         for _ in 0..others {
-            // Where there may be no more threads, this one does it all.
+            // If no more threads can be started, this one does all the work.
             if let Err(error) = std::thread::Builder::new().name("store-loader".into()).spawn_scoped(scope, work) {
                 tracing::warn!(%error, "a shard is loaded by one thread less");
             }
@@ -113,7 +125,7 @@ fn load_some(shared: &EmbeddedShared, view: &LogView, loads: Vec<Load>) {
     let read = view.overlays_after(&shared.prepared, &shards).map(|read| overlays = read);
     for (shard, head, reply) in loads {
         let image = read.clone().and_then(|()| {
-            // Asked for twice at once, it is read again.
+            // If the shard was asked for twice at once, it is read again.
             let overlay = match overlays.remove(&shard) {
                 Some(overlay) => overlay,
                 None => view.overlay(shard)?,
@@ -127,17 +139,15 @@ fn load_some(shared: &EmbeddedShared, view: &LogView, loads: Vec<Load>) {
             }
             image(view, (shard, head), overlay, &|| reply.is_closed())
         });
-        // Whoever serves has it in memory, and goes on; the next start would not.
+        // A running server has the shard in memory and goes on; the next start would not.
         let image = image.inspect_err(|error| shared.note_damage(error, None));
         drop(reply.send(image));
     }
 }
 
-/// A record as it was read.
 type Decoded = (NetworkId, Key, State);
 
-/// What becomes of a shard's records: decoded here, and put together here or, where there are many, on another thread
-/// meanwhile.
+/// Builds the image of a shard. The records are decoded here. If there are many, another thread puts them together meanwhile.
 fn image(
     view: &LogView,
     (shard, head): (ShardId, Head),
@@ -153,7 +163,7 @@ fn image(
         overlay.merge(shard, snapshot, |network, key, record| builder.put(decode(shard, network, key, record)?))?;
         builder.finish()
     };
-    // Nobody waits for it any more, and somebody may wait for the end of this thread.
+    // If nobody waits for the image any more, stop: somebody may be waiting for this thread to end.
     let unless_over = || if is_over() { Err(nobody_takes()) } else { Ok(()) };
     if !many {
         return here(overlay);
@@ -177,7 +187,7 @@ fn image(
         let built = building.join().unwrap_or_else(|_| Err(nobody_takes()));
         match (decoded, built) {
             (Ok(()), built) => built,
-            // What is wrong is told by who stopped taking pieces.
+            // The thread that stopped taking pieces knows what is wrong.
             (Err(StoreError::Poisoned(_)), Err(error)) | (Err(error), _) => Err(error),
         }
     })
@@ -185,7 +195,6 @@ fn image(
 
 type Each<'a> = dyn FnMut(NetworkId, Key, &[u8]) -> Result<(), StoreError> + 'a;
 
-/// Decodes what is shown, and hands it over in pieces.
 fn decode_into(
     pieces: &SyncSender<Vec<Decoded>>,
     shard: ShardId,
@@ -214,7 +223,7 @@ fn damaged(shard: ShardId, network: NetworkId, problem: impl std::fmt::Display) 
     StoreError::Damaged(text.into())
 }
 
-/// Decodes a record; every one is checked.
+/// Decodes a record, and checks that its key may have it.
 fn decode(shard: ShardId, network: NetworkId, key: Key, record: &[u8]) -> Result<Decoded, StoreError> {
     let bad = |error| damaged(shard, network, format_args!("the record at {key:?} {error}"));
     let state = codec::decode_state(record).map_err(bad)?;
@@ -222,7 +231,7 @@ fn decode(shard: ShardId, network: NetworkId, key: Key, record: &[u8]) -> Result
     Ok((network, key, state))
 }
 
-/// Gathers the records of a shard, ascending, into its image.
+/// Gathers the records of a shard, which come in ascending order, into its image.
 struct Builder {
     shard: ShardId,
     image: ShardImage,

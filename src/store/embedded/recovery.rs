@@ -1,18 +1,18 @@
-//! Start: every file is read and judged before anything is served.
+//! The start: every file is read and judged before anything is served.
 //!
-//! The rule: what was acknowledged is there, whole and unchanged, or the start is refused with the file, the place and
-//! what to do. Only one thing is mended, and it is said: a *torn tail*, the last frame, whose flush never ended. It is one
-//! only if
-//! - nothing valid stands behind it, in its segment or in a later one (a frame is written only after the one before it is
-//!   durable, so what stands behind proves that it was durable too), and
+//! The rule: either everything that was acknowledged is there, whole and unchanged, or the start is refused with the file,
+//! the place and what to do. Only one thing is repaired, and logged: a *torn tail*, which is a last frame whose flush never
+//! ended. It is a torn tail only if
+//! - nothing valid follows it, in its segment or in a later one (a frame is written only after the one before it is durable,
+//!   so whatever follows proves that it was durable too), and
 //! - the mark does not name it: it was never acknowledged.
 //!
-//! An absence is judged like a change: numbers of segments and groups are dense, the snapshot names the oldest segment that
-//! must be there, unless `retention` has noted a later one, a sealed segment has a successor, and the log must reach the mark.
+//! Something missing is judged like a change: numbers of segments and groups are dense, the snapshot names the oldest
+//! segment that must be there, unless `retention` has noted a later one, a sealed segment has a successor, and the log must
+//! reach the mark.
 //!
-//! Neighbours: `mod` opens with what comes out, `report` prints it; `giving_up` says what helps where only history is damaged,
-//! `lost_snapshot` where only a snapshot is.
-//! Inside: `scan` reads the log.
+//! Neighbours: `mod` opens the store with the result, `report` prints it; `giving_up` has the remedy if only history is
+//! damaged, `lost_snapshot` if only a snapshot is. Inside: `scan` reads the log.
 
 mod scan;
 
@@ -39,43 +39,43 @@ pub(super) struct Recovered {
     pub lines: Vec<FenceLine>,
     /// Segments that the snapshot covers, oldest first, each with the end of its last frame.
     pub history: Vec<HistorySegment>,
-    /// Those behind them, with a header.
+    /// The segments after those, which have a header.
     pub segments: Vec<KeptSegment>,
-    /// Blank segments behind them.
+    /// Blank segments after these.
     pub spares: Vec<Spare>,
     pub snapshot: Option<Arc<Snapshot>>,
-    /// Last group and the digest of its frame.
+    /// The last group, and the digest of its frame.
     pub group: u64,
     pub digest: u128,
-    /// Where the last segment goes on; none if it is sealed or there is none.
+    /// Where the last segment goes on; none if it is sealed or does not exist.
     pub open_end: Option<u64>,
-    /// Offset of the last frame in the last segment, if it has one.
+    /// Offset of the last frame in the last segment, if there is one.
     pub last_frame: Option<u64>,
-    /// A torn tail: its segment, from where, how many bytes.
+    /// A torn tail, if there is one.
     pub torn: Option<Torn>,
-    /// Segments that should be blank and are not, and how much of each is written: blank again before they are used.
+    /// Segments that should be blank and are not, and how much of each is written. They are cleared before they are used.
     pub unusable: Vec<(Spare, u64)>,
-    /// Those that are too short to be of any use: made anew before they are used.
+    /// Segments that are too short to be of use. They are made again before they are used.
     pub short: Vec<PathBuf>,
-    /// Files that are left over from something that was broken off.
+    /// Files that an interrupted operation left.
     pub leftovers: Vec<PathBuf>,
-    /// What `retention` has noted, or 0; or what it is to note, where history is given up.
+    /// What `retention` has noted, or 0; if history is given up, what it must note.
     pub oldest_noted: u64,
-    /// History that was damaged, and that somebody said to go on without.
+    /// Damaged history that the operator decided to go on without.
     pub given_up: Option<GivenUp>,
-    /// A snapshot that was damaged, and that somebody said to go on without.
+    /// A damaged snapshot that the operator decided to go on without.
     pub lost_snapshot: Option<LostSnapshot>,
-    /// Segments that were given up at an earlier start and lie beside the others.
+    /// Segments that were given up at an earlier start; their files are still in the directory.
     pub aside: u64,
-    /// Likewise snapshots.
+    /// The same for snapshots.
     pub snapshots_aside: u64,
     /// One of the two places of `MARK` is unreadable.
     pub half_marked: bool,
-    /// What the log did behind the snapshot, if that was asked for.
+    /// What the log did after the snapshot, if this was asked for.
     pub prepared: Prepared,
 }
 
-/// The last write of a process that lost power; it was never acknowledged.
+/// The last write of a process that lost power. It was never acknowledged.
 #[derive(Debug, Clone)]
 pub(super) struct Torn {
     pub path: PathBuf,
@@ -91,35 +91,35 @@ pub(super) struct Ground<'a> {
     pub dir: &'a Path,
     pub meta: &'a Meta,
     pub marked: Marked,
-    /// What is read of the log is kept for the first load: it would be read once more.
+    /// Keep what is read of the log for the first load, which would otherwise read it again.
     pub to_be_loaded: bool,
 }
 
-/// What somebody said to go on without, should it be damaged.
+/// What the operator agrees to go on without if it is damaged.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct GivesUp {
     pub history: bool,
     pub snapshot: bool,
 }
 
-/// Why a directory cannot be trusted.
 pub(super) struct Refused {
     pub error: StoreError,
-    /// The segment from which on all may be well, if what is wrong lies before it; none where that is no matter of history.
+    /// If the problem lies before a certain segment, everything from that segment on may be sound; none if leaving out
+    /// history cannot help.
     pub next: Option<u64>,
-    /// The first batch of each shard that was read before.
+    /// The first batch of each shard that was read before the problem.
     pub first: Vec<Option<Seq>>,
 }
 
 impl Refused {
-    /// Whatever segments are left out, it is the same.
+    /// A refusal that stands whichever segments are left out.
     fn for_good(error: StoreError) -> Self {
         Self { error, next: None, first: Vec::new() }
     }
 }
 
-/// Reads everything. Changes nothing. What is damaged is refused; where it is history that a snapshot covers, or a snapshot to which
-/// the log leads, and somebody `gives_up` that, what comes out has none of it.
+/// Reads everything and changes nothing. Damage is refused. But if it is in history that a snapshot covers, or in a snapshot
+/// to which the log leads, and the operator `gives_up` that part, the result leaves it out.
 pub(super) fn recover(ground: Ground<'_>, gives_up: GivesUp) -> Result<Recovered, StoreError> {
     let Ground { disk, dir, .. } = ground;
     let mut leftovers = Vec::new();
@@ -130,7 +130,7 @@ pub(super) fn recover(ground: Ground<'_>, gives_up: GivesUp) -> Result<Recovered
     let recovered = match opened {
         None => behind(ground, None, oldest_noted, gives_up.history, leftovers),
         Some((Ok(snapshot), _, older)) => {
-            // It was read back before it had its name, so those before it are of no use any more, whole or not.
+            // It was read back before it got its name, so the earlier ones are of no use any more, whether damaged or not.
             leftovers.extend(older.iter().map(|&older| dir.join(SNAP).join(snapshot::name(older))));
             behind(ground, Some(Arc::new(snapshot)), oldest_noted, gives_up.history, leftovers)
         }
@@ -144,7 +144,7 @@ pub(super) fn recover(ground: Ground<'_>, gives_up: GivesUp) -> Result<Recovered
     Ok(Recovered { snapshots_aside, ..recovered? })
 }
 
-/// What the log leads to behind a snapshot, or from its beginning.
+/// What the log leads to after a snapshot, or from its beginning.
 fn behind(
     ground: Ground<'_>,
     snapshot: Option<Arc<Snapshot>>,
@@ -161,7 +161,7 @@ fn behind(
     Ok(Recovered { leftovers, oldest_noted: oldest_noted.max(until), aside, ..recovered })
 }
 
-/// Reads these segments, from the oldest one that the snapshot wants. Tells the first batch of each shard in them, too.
+/// Reads these segments, from the oldest one that the snapshot requires. Also returns the first batch of each shard in them.
 pub(super) fn judge(
     ground: Ground<'_>,
     snapshot: Option<Arc<Snapshot>>,
@@ -180,7 +180,7 @@ pub(super) fn judge(
             scan.segment(number, path.clone(), file, length, &mut buffer)
         };
         if let Err(error) = { read }() {
-            // What shows behind a segment may be wrong at its end.
+            // An error found in a segment may be caused by the end of the one before it.
             let next = if number > oldest { number } else { number + 1 };
             let next = Some(next).filter(|_| !scan.contradicts && error.is_unreadable());
             return Err(Refused { error, next, first: scan.first });
@@ -189,7 +189,7 @@ pub(super) fn judge(
     scan.finish().map_err(Refused::for_good)
 }
 
-/// Groups that the snapshots cover, ascending; and how many were given up and lie beside them.
+/// The last groups that the snapshots cover, ascending; and how many snapshots were given up.
 fn snapshots(disk: &dyn Disk, dir: &Path, leftovers: &mut Vec<PathBuf>) -> Result<(Vec<u64>, u64), StoreError> {
     let snap = dir.join(SNAP);
     let names = disk.list(&snap).map_err(problem::unread(&snap, "cannot be listed"))?;
@@ -212,7 +212,7 @@ pub(super) fn open_snapshot(ground: Ground<'_>, covered: u64, oldest_noted: u64)
     Ok(snapshot)
 }
 
-/// Numbers of the segments that belong to the register, ascending; and how many were given up and lie beside them.
+/// Numbers of the segments that belong to the register, ascending; and how many segments were given up.
 fn segment_numbers(
     disk: &dyn Disk,
     dir: &Path,
@@ -231,7 +231,7 @@ fn segment_numbers(
     Ok((numbers, aside))
 }
 
-/// Is there no gap between the oldest segment that must be there and the last one?
+/// Checks that no segment is missing between the oldest required one and the last one.
 fn check_dense(dir: &Path, oldest: u64, numbers: &[u64]) -> Result<(), Refused> {
     for (expected, place) in (oldest..).zip(0..numbers.len().max(1)) {
         if numbers.get(place) != Some(&expected) {

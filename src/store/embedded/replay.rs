@@ -1,10 +1,10 @@
-//! State out of snapshot and log: the net effect of the log, merged with the snapshot below it.
+//! State from snapshot and log: the net effect of the log, merged with the snapshot.
 //!
-//! Records are states and not deltas, so the net effect of the log at a key is its last state; its first expectation must
-//! fit the snapshot, and each later one the state before it. Steps are gathered and sorted; a table of keys would cost
-//! more than the sort. What does not fit is damage: it is never passed on.
+//! Records are states, not deltas, so the net effect of the log at a key is its last state there. The first expectation of
+//! the log at a key must fit the snapshot, and each later one the state before it. Steps are gathered and then sorted,
+//! because a table of keys would cost more than the sort. Whatever does not fit is damage, and is never passed on.
 //!
-//! Neighbours: `reader` makes images of what comes out, `compactor` the next snapshot.
+//! Neighbours: `reader` makes images from the result, `compactor` the next snapshot.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ use crate::store::codec::{self, BatchHeader, CodecError};
 use crate::store::fence::{BatchFit, FenceLine};
 use crate::store::{ShardId, StoreError};
 
-/// A snapshot and the segments behind it, each up to where it is durable.
+/// A snapshot and the segments after it, each up to where it is durable.
 #[derive(Debug, Clone)]
 pub(super) struct LogView {
     pub snapshot: Option<Arc<Snapshot>>,
@@ -45,19 +45,19 @@ pub(super) struct Gathered {
     steps: HashMap<NetworkId, Steps>,
 }
 
-/// What was gathered of a log on another occasion: of all shards, up to a place in it.
+/// What an earlier pass gathered from the log: for all shards, up to a place in it.
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
-    /// Of those that nobody took.
+    /// The overlays that nobody has taken yet.
     pub overlays: HashMap<ShardId, Overlay>,
-    /// Group that the snapshot covers behind which it was gathered.
+    /// The last group that the snapshot below covers.
     pub covered: u64,
-    /// Number of a segment, and how far it was read.
+    /// The number of a segment, and how far it was read.
     pub until: (u64, u64),
 }
 
 impl Prepared {
-    /// The overlays of these shards, if there is one of each and it lies behind the snapshot of this view.
+    /// The overlays of these shards, if there is one for each and they belong on the snapshot of this view.
     fn take(&mut self, view: &LogView, shards: &[ShardId]) -> Option<HashMap<ShardId, Overlay>> {
         let fits = self.covered == view.covered() && shards.iter().all(|shard| self.overlays.contains_key(shard));
         let taken = shards.iter().filter_map(|shard| self.overlays.remove_entry(shard)).collect();
@@ -65,7 +65,7 @@ impl Prepared {
     }
 }
 
-/// Why an entry does not fit: told with its place by who knows it.
+/// Why an entry does not fit. The caller adds its place.
 pub(super) enum Misfit {
     Codec(CodecError),
     Other(String),
@@ -87,12 +87,12 @@ impl std::fmt::Display for Misfit {
 }
 
 impl LogView {
-    /// Group that the snapshot covers.
+    /// The last group that the snapshot covers.
     fn covered(&self) -> u64 {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered)
     }
 
-    /// Shows every frame behind the snapshot, in order: all of them, or those behind a place.
+    /// Passes every frame after the snapshot to `each`, in order: all of them, or those after a place.
     fn frames(
         &self,
         behind: Option<(u64, u64)>,
@@ -108,18 +108,16 @@ impl LogView {
         Ok(())
     }
 
-    /// What the log did to one shard.
     pub(super) fn overlay(&self, shard: ShardId) -> Result<Overlay, StoreError> {
         let overlay = self.overlays(&[shard])?.remove(&shard);
         overlay.ok_or_else(|| StoreError::Invalid(format!("shard {} was not read", shard.0).into()))
     }
 
-    /// What the log did to some shards.
     pub(super) fn overlays(&self, shards: &[ShardId]) -> Result<HashMap<ShardId, Overlay>, StoreError> {
         self.overlays_after(&Mutex::default(), shards)
     }
 
-    /// As [`LogView::overlays`]; what is prepared of it is taken, and not read again.
+    /// As [`LogView::overlays`], but takes what is prepared instead of reading that part again.
     pub(super) fn overlays_after(
         &self,
         prepared: &Mutex<Prepared>,
@@ -157,7 +155,7 @@ impl LogView {
     }
 }
 
-/// Shows every frame of a segment from a place on, each compared with its checksum.
+/// Passes every frame of a segment from a place on to `each`, after comparing it with its checksum.
 pub(super) fn segment_frames(
     KeptSegment { segment, file, end }: &KeptSegment,
     begin: u64,
@@ -177,11 +175,10 @@ pub(super) fn segment_frames(
 }
 
 impl Gathered {
-    /// Takes the steps of a batch in.
     pub(super) fn batch(&mut self, bytes: &[u8]) -> Result<BatchHeader, Misfit> {
         let Self { records, steps } = self;
         codec::walk_batch(bytes, |network, step| {
-            // That it has a mark is seen here, where the place of what has none can be told.
+            // Checks here that the record has a mark, because here the place of a bad one is known.
             step.state.map(codec::mark_of).transpose()?;
             let record = step.state.map(|record| records.put(record));
             steps.entry(network).or_default().push(step.key, step.expect, record);
@@ -204,12 +201,12 @@ impl Overlay {
         }
     }
 
-    /// How many records there may be after the log, those of the snapshot apart.
+    /// How many records there may be after the log, without those of the snapshot.
     pub(super) fn len(&self) -> usize {
         self.gathered.steps.values().map(Steps::len).sum()
     }
 
-    /// Shows what is there after the log: the snapshot's records of the shard, and the log's in their place.
+    /// Passes the state after the log to `each`: the snapshot's records of the shard, with those of the log in their place.
     pub(super) fn merge(
         self,
         shard: ShardId,

@@ -1,4 +1,4 @@
-//! Segments: files of a fixed length that the log is written into, one after the other.
+//! Segments: files of a fixed length that the log is written into, one after another.
 //!
 //! ```text
 //! 0    magic (8)  format (4)  number (8)  register (16)  first group (8)  digest of the frame before (16)
@@ -6,10 +6,10 @@
 //! 128  frames, then zeros
 //! ```
 //!
-//! A segment is filled with zeros before it is used, so that a commit changes no metadata and one flush is one write to
-//! the disk. The header is written together with the first frame. A full segment ends with a seal.
+//! A segment is filled with zeros before it is used, so that a commit changes no metadata and one flush is one write to the
+//! disk. The header is written together with the first frame. A full segment ends with a seal.
 //!
-//! Neighbours: `allocator` makes them ahead of need, `writer` fills them, `recovery` judges them.
+//! Neighbours: `allocator` makes segments ahead of need, `writer` fills them, `recovery` judges them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const MAGIC: &[u8; 8] = b"ALLODSEG";
 pub(super) const HEADER_BYTES: usize = 128;
 pub(super) const LOG: &str = "log";
 
-/// What stands in front of the frames.
+/// The part before the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub number: u64,
@@ -70,28 +70,26 @@ impl SegmentHeader {
 pub(super) struct Segment {
     pub header: SegmentHeader,
     pub path: PathBuf,
-    /// Where history begins to read.
+    /// Where batches lie in it, so that history need not be read from the front.
     pub marks: Marks,
 }
 
-/// Bytes between two places that are remembered of a shard.
+/// Distance in bytes between two places that are remembered for a shard.
 const MARK_STRIDE_BYTES: u64 = 256 << 10;
 
 /// Where in a segment a shard's batches lie.
 #[derive(Debug, Default)]
 struct BatchOffsets {
-    /// A batch and the offset of its frame: the first one, and one further on in every so many bytes.
+    /// A batch and the offset of its frame: of the first batch, and then of one for every `MARK_STRIDE_BYTES`.
     of: Vec<(Seq, u64)>,
-    /// The last batch.
     last: Seq,
 }
 
-/// Where in a segment the batches of each shard lie.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Mutex<HashMap<ShardId, BatchOffsets>>);
 
 impl Marks {
-    /// The frame at this offset holds batches from `first` to `last`. Told in the order of the log.
+    /// Notes that the frame at this offset holds batches from `first` to `last`. Called in the order of the log.
     pub(super) fn note(&self, shard: ShardId, (first, last): (Seq, Seq), at: u64) {
         let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let places = marks.entry(shard).or_default();
@@ -101,7 +99,8 @@ impl Marks {
         places.last = last;
     }
 
-    /// Offset of a frame, if there is one, behind which the first batch behind `after` lies; none if that is beyond `until`.
+    /// The offset of a frame from which to read on, to find the first batch after `after`; none if no batch of the shard
+    /// lies between `after` and `until`.
     pub(super) fn offset_of(&self, shard: ShardId, after: Seq, until: Seq) -> Option<u64> {
         let marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let BatchOffsets { of, last } = marks.get(&shard)?;
@@ -114,7 +113,7 @@ impl Marks {
     }
 }
 
-/// A segment that waits for its use: zeros only.
+/// A segment that waits for use: only zeros.
 #[derive(Debug, Clone)]
 pub(super) struct Spare {
     pub number: u64,
@@ -127,7 +126,7 @@ pub(super) fn name(number: u64) -> String {
     format!("{number:08}.seg")
 }
 
-/// The same while it is made.
+/// Its name while it is being made.
 pub(super) fn temporary(number: u64) -> String {
     format!("{}.tmp", name(number))
 }
@@ -138,10 +137,14 @@ pub(super) fn number_of(name: &str) -> Option<u64> {
     (self::name(number) == name).then_some(number)
 }
 
-/// For [`create`] where nobody commits meanwhile: in one go.
+/// For [`create`] if nobody commits meanwhile: no pause between pieces.
 pub(super) const AT_ONCE: fn(&dyn DiskFile) -> std::io::Result<()> = |_| Ok(());
 
-/// How long a segment is, and its pieces, in bytes.
+/// The message if somebody removed a spare beside a running server.
+pub(super) const SPARE_GONE: &str = "a blank segment of the log was removed, or another file put in its place, beside the running server. \
+                                     Nothing is lost: it is made anew before it is used. Find out who did that";
+
+/// Length of a segment, and of its pieces, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lengths {
     pub whole: u64,
@@ -149,14 +152,14 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// Of a segment that is as long as another, in the usual pieces.
+    /// For a segment of this length, in pieces of the usual size.
     pub(super) fn of(whole: u64) -> Self {
         Self { whole, piece: PIECE_BYTES }
     }
 }
 
-/// Makes a segment of zeros, durable under its name. After each piece of it `between` is asked, which may flush and rest, where
-/// somebody else needs the disk.
+/// Makes a segment of zeros, durable under its name. Calls `between` after each piece, which may flush and pause if somebody
+/// else needs the disk.
 pub(super) fn create(
     disk: &dyn Disk,
     dir: &Path,
@@ -184,7 +187,7 @@ pub(super) fn create(
         disk.sync_dir(&log)
     };
     if let Err(error) = fill() {
-        // What was taken is given back, so that letting go has room. The next start removes what cannot be removed now.
+        // Gives the space back, so that changes that let go have room. A file that cannot be removed now goes at the next start.
         let _ = disk.remove(&temporary);
         return Err(error);
     }

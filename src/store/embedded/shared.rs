@@ -1,7 +1,8 @@
-//! What the threads of one store have in common: the catalog of files, health, figures.
+//! What the threads of one store share: the catalog of files, health, figures.
 //!
-//! Four threads: `writer` commits, `allocator` makes segments ahead of need, `compactor` merges, `reader` loads. Each
-//! change of the catalog is made by one of them under the lock, which is never held over a read or write of a file.
+//! Five threads: `writer` commits, `allocator` makes segments ahead of need, `compactor` merges, and `reader` runs twice:
+//! for loads by the owner, and for all other reads. Each of them changes the catalog under the lock, which is never held
+//! over a read or write of a file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::EmbeddedOptions;
-use super::disk::{DirectoryLock, Disk, DiskFile};
-use super::meta::Meta;
+use super::disk::{DirectoryLock, Disk, DiskFile, free_in};
+use super::meta::{Mark, Meta};
 use super::problem;
 use super::replay::Prepared;
 use super::segment::{Segment, SegmentHeader, Spare};
@@ -24,19 +25,19 @@ const READY: u8 = 0;
 const FULL: u8 = 1;
 const FAILED: u8 = 2;
 const MB: u64 = 1_000_000;
-/// What a take-over of a shard writes, at most, where it is alone in its frame.
+/// The most that the take-over of a shard writes, if it is alone in its frame.
 const TAKE_BYTES: u64 = 160;
-/// So many starts find room on a full disk whose reserve is used up: one that did not would end reads as well.
+/// How many starts find room on a full disk whose reserve is used up. A start that found none would make even reads impossible.
 const STARTS: u64 = 8;
 
-/// What stands in the way where the disk has no more room.
+/// The obstacle if the disk has no more room.
 pub(super) const NO_ROOM: &str = "the disk under the data directory is full";
 
-/// What stands in the way where the directory is not where it was opened.
+/// The obstacle if the directory is no longer where it was opened.
 const MOVED_AWAY: &str = "the data directory was moved away, or something else lies in its place: nothing is lost if it is moved \
                           back, and the server goes on by itself then";
 
-/// The same with what is wanted and what is free: `df` shows a disk that has some room left.
+/// `NO_ROOM` with what is wanted and what is free, because `df` shows a disk that still has some room.
 fn no_room(wanted: u64, free: Option<u64>) -> String {
     match free.filter(|free| *free < wanted) {
         Some(free) => format!(
@@ -51,13 +52,13 @@ fn no_room(wanted: u64, free: Option<u64>) -> String {
 /// Why the next segment could not be made.
 #[derive(Debug, Clone)]
 enum Obstacle {
-    /// There is no room for it: what is wanted and free, in words.
+    /// There is no room for it. The text says what is wanted and what is free.
     NoRoom(Arc<str>),
-    /// The disk refuses it for another reason, which it says.
+    /// The disk refuses it for another reason, which the text gives.
     Refused(Arc<str>),
 }
 
-/// A segment of the log that state is made of, and up to where it is durable.
+/// A segment of the log that state is made from, and up to where it is durable.
 #[derive(Debug, Clone)]
 pub(super) struct KeptSegment {
     pub segment: Arc<Segment>,
@@ -65,7 +66,7 @@ pub(super) struct KeptSegment {
     pub end: u64,
 }
 
-/// A segment that a snapshot covers. It is opened when it is read: what a process may have open does not bound history.
+/// A segment that a snapshot covers. It is only opened when it is read, so that the limit on open files does not limit history.
 #[derive(Debug, Clone)]
 pub(super) struct HistorySegment {
     pub segment: Arc<Segment>,
@@ -79,26 +80,25 @@ pub(super) struct LogFiles {
     pub heads: Vec<Head>,
     /// Segments that the snapshot covers, oldest first.
     pub history: Vec<HistorySegment>,
-    /// Segments with frames behind them, oldest first; the last one is being written.
+    /// Segments with frames after the snapshot, oldest first; the last one is being written.
     pub segments: Vec<KeptSegment>,
     pub spares: VecDeque<Spare>,
-    /// A commit waits for the next spare.
+    /// A commit is waiting for the next spare.
     pub is_awaited: bool,
     /// Number of the next spare.
     pub next_number: u64,
     pub snapshot: Option<Arc<Snapshot>>,
     pub stopping: bool,
     pub failure: Option<Arc<str>>,
-    /// Segments that were given up, and lie beside the others.
+    /// Segments that were given up; their files are still in the directory.
     pub aside: u64,
-    /// Likewise snapshots.
+    /// The same for snapshots.
     pub snapshots_aside: u64,
-    /// What turned out to be unreadable since the start, by the segment that it is in; under none what is in no segment that
-    /// may be let go.
+    /// What turned out to be unreadable since the start, by segment. The key none is for files that are not segments of history.
     pub damage: BTreeMap<Option<u64>, Arc<str>>,
 }
 
-/// Counted from the start of the process.
+/// Counted since the start of the process.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub flushes: AtomicU64,
@@ -115,22 +115,21 @@ impl LogFiles {
     }
 }
 
-/// Of the segments that state is made of, those that a snapshot covers become history; the last one does not.
+/// Moves segments that a snapshot covers from those that state is made from to the history. The last segment always stays.
 pub(super) fn cover(segments: &mut Vec<KeptSegment>, covered: u64, history: &mut Vec<HistorySegment>) {
     let begins_behind = |kept: &KeptSegment| kept.segment.header.first_group <= covered + 1;
     let count = segments.iter().skip(1).take_while(|kept| begins_behind(kept)).count();
     history.extend(segments.drain(..count).map(|KeptSegment { segment, end, .. }| HistorySegment { segment, end }));
 }
 
-/// What the threads share.
 #[derive(Debug)]
 pub(super) struct EmbeddedShared {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
-    /// Keeps the directory for this store alone, until it is closed.
+    /// The lock that keeps the directory for this store alone, until it is closed.
     held: Mutex<Option<DirectoryLock>>,
-    /// What the writer marks in, to be looked for.
-    pub mark: Arc<dyn DiskFile>,
+    /// The file into which the writer puts its marks, so that it can be checked.
+    pub mark: Mark,
     pub meta: Meta,
     pub options: EmbeddedOptions,
     pub counters: Counters,
@@ -139,19 +138,19 @@ pub(super) struct EmbeddedShared {
     health: AtomicU8,
     /// Bytes left for frames in the segment that is being filled.
     left: AtomicU64,
-    /// Why the next segment could not be made, while it cannot.
+    /// Why the next segment cannot be made, while that is so.
     obstacle: Mutex<Option<Obstacle>>,
-    /// A file that is not under its name, while it is not.
+    /// A file that is not under its name, while that is so.
     gone: Mutex<Option<Arc<str>>>,
     /// What was read of the log when it was judged, for the first load of each shard.
     pub prepared: Mutex<Prepared>,
-    /// In which format records are to be written, if that was said.
+    /// The format in which records are to be written, if one was set.
     format: Mutex<Option<Format>>,
 }
 
 impl EmbeddedShared {
     pub(super) fn new(
-        (dir, lock, mark): (PathBuf, DirectoryLock, Arc<dyn DiskFile>),
+        (dir, lock, mark): (PathBuf, DirectoryLock, Mark),
         meta: Meta,
         options: EmbeddedOptions,
         catalog: LogFiles,
@@ -176,17 +175,16 @@ impl EmbeddedShared {
         }
     }
 
-    /// In which format records are to be written when a shard is taken next; none: as they are, or the latest where there are none.
+    /// The format in which records are to be written when a shard is taken next; none means the format of the register, or
+    /// the newest for a new one.
     pub(super) fn record_format(&self) -> Option<Format> {
         *self.format.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says it.
     pub(super) fn write_in(&self, format: Format) {
         *self.format.lock().unwrap_or_else(PoisonError::into_inner) = Some(format);
     }
 
-    /// Others may open the directory.
     pub(super) fn release(&self) {
         drop(self.held().take());
     }
@@ -195,29 +193,28 @@ impl EmbeddedShared {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be asked before anything is made, or removed, by its name: where the directory was moved away, what has that name now is
-    /// somebody else's. What is open lies in the directory wherever it is, and is written on.
+    /// Must be called before a file is made or removed by its name: if the directory was moved away, whatever has its name
+    /// now belongs to somebody else. Open files stay in the directory wherever it goes, and can be written.
     ///
     /// # Errors
-    /// It was.
+    /// The directory was moved away.
     pub(super) fn check_place(&self) -> std::io::Result<()> {
         let held = self.held().clone();
-        // Where a disk cannot tell, it says itself what is wrong.
+        // A disk that cannot answer this will report its own error.
         let is_moved = held.is_some_and(|held| matches!(held.is_in_place(), Ok(false)));
         if is_moved { Err(std::io::Error::other(MOVED_AWAY)) } else { Ok(()) }
     }
 
     pub(super) fn catalog(&self) -> MutexGuard<'_, LogFiles> {
-        // Changes of the catalog are single assignments: a panic leaves none half done.
+        // Changes of the catalog are single assignments, so a panic leaves none half done.
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something in the catalog changes, or a time is over.
+    /// Waits until something in the catalog changes, or the time is over.
     pub(super) fn wait<'a>(&self, guard: MutexGuard<'a, LogFiles>, longest: Duration) -> MutexGuard<'a, LogFiles> {
         self.changed.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Wakes all who wait for the catalog.
     pub(super) fn notify(&self) {
         self.changed.notify_all();
     }
@@ -230,25 +227,25 @@ impl EmbeddedShared {
         }
     }
 
-    /// There is, or is not, room for what takes space. A failed store stays failed. True if that is news.
+    /// Notes whether there is room for changes that take space. A failed store stays failed. True if this is news.
     pub(super) fn set_full(&self, full: bool) -> bool {
         let (from, to) = if full { (READY, FULL) } else { (FULL, READY) };
         self.health.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Told by whoever writes: so much is left for frames in the segment that is being filled.
+    /// Called by the writer: this much is left for frames in the segment that is being filled.
     pub(super) fn note_left(&self, bytes: u64) {
         self.left.store(bytes, Ordering::Release);
     }
 
-    /// What of that is for what lets go, while no other segment can be made: all but what the next starts need.
+    /// While no other segment can be made: how much of that is for changes that let go, which is all but what the next
+    /// starts need.
     pub(super) fn room(&self) -> Option<u64> {
         let for_starts = STARTS * TAKE_BYTES * u64::from(self.meta.shards);
         let is_full = self.health() == StoreHealth::Full;
         is_full.then(|| self.left.load(Ordering::Acquire).saturating_sub(for_starts))
     }
 
-    /// What stands in the way of what takes space.
     pub(super) fn obstacle(&self) -> Arc<str> {
         match self.noted_obstacle() {
             Some(Obstacle::NoRoom(text) | Obstacle::Refused(text)) => text,
@@ -256,7 +253,6 @@ impl EmbeddedShared {
         }
     }
 
-    /// Is that the want of room?
     pub(super) fn lacks_room(&self) -> bool {
         !matches!(self.noted_obstacle(), Some(Obstacle::Refused(_)))
     }
@@ -265,12 +261,12 @@ impl EmbeddedShared {
         self.obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why the next segment could not be made: not every refusal of a disk is a lack of room.
+    /// Notes why the next segment could not be made: not every refusal of a disk is a lack of room.
     pub(super) fn note_obstacle(&self, error: &std::io::Error) {
         let is_room = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
         let obstacle = if is_room {
-            // Of a disk that cannot be asked, as of one that has room by now, it is no news.
-            let free = rustix::fs::statvfs(&self.dir).ok().map(|space| space.f_bavail.saturating_mul(space.f_frsize));
+            // The free space is only mentioned if it is known and too small.
+            let free = free_in(&self.dir);
             Obstacle::NoRoom(no_room(self.options.segment_bytes, free).into())
         } else {
             Obstacle::Refused(format!("the log cannot be continued ({error})").into())
@@ -278,50 +274,40 @@ impl EmbeddedShared {
         *self.obstacle.lock().unwrap_or_else(PoisonError::into_inner) = Some(obstacle);
     }
 
-    /// What a start reads as well cannot be read, of this segment or of none that may be let go. Whoever serves goes on, from
-    /// memory; it is said until that segment goes, for a start reads all that is there. A disk that gives a sector back no more
-    /// does not do so at the next start either; what else it, or the machine, refuses may pass.
+    /// Notes that data which a start would read cannot be read, in this segment or outside any segment of history. The
+    /// server goes on from memory. The note stays until the segment is removed, because a start reads everything that exists.
     pub(super) fn note_damage(&self, error: &StoreError, segment: Option<u64>) {
-        let text = match error {
-            // What to do now is not what a start says.
-            StoreError::Damaged(_) => problem::fact(error).into(),
-            StoreError::Io { context, .. } if error.is_unreadable() => {
-                let what = context.split_once(' ').map_or(&**context, |(_, path)| path);
-                format!("{what} cannot be read (Input/output error)").into()
-            }
-            _ => return,
-        };
+        let Some(text) = problem::unreadable(error) else { return };
         let mut files = self.catalog();
-        // One that was let go while it was read is missed by nobody.
+        // Nobody needs a segment that was removed while it was being read.
         if segment.is_none_or(|segment| files.headers().any(|header| header.number == segment)) {
             files.damage.entry(segment).or_insert(text);
         }
     }
 
-    /// Which file the next start would miss, as of the last look; none: it is, or they are, there. It may be brought back.
+    /// Notes which file the next start would miss, by the last check; none if all exist. A missing file may be brought back.
     pub(super) fn note_gone(&self, text: Option<Arc<str>>) {
         *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
 
-    /// What was noted so: the first of it.
+    /// The first damage that was noted in either way.
     pub(super) fn damage(&self) -> Option<Arc<str>> {
         let damaged = self.catalog().damage.values().next().cloned();
         damaged.or_else(|| self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Nothing is taken any more.
+    /// Marks the store as failed: nothing is accepted any more.
     pub(super) fn fail(&self, reason: Arc<str>) {
         self.health.store(FAILED, Ordering::Release);
         self.catalog().failure.get_or_insert(reason);
         self.notify();
     }
 
-    /// Why nothing is taken any more.
+    /// Why nothing is accepted any more.
     pub(super) fn poisoned(&self) -> StoreError {
         StoreError::Poisoned(self.catalog().failure.clone().unwrap_or_else(|| "it was closed".into()))
     }
 
-    /// All threads end.
     pub(super) fn stop(&self) {
         self.catalog().stopping = true;
         self.notify();
@@ -358,7 +344,7 @@ mod tests {
     fn a_disk_that_is_full_for_a_segment_is_said_to_have_the_room_that_it_has() {
         let said = no_room(64 << 20, Some(42 * MB));
         assert!(said.starts_with(NO_ROOM) && said.contains("wants 68 MB") && said.contains("42 MB are free"), "{said}");
-        // Somebody made room meanwhile, or it cannot be asked.
+        // Somebody made room meanwhile, or the free space is not known.
         assert_eq!(
             (no_room(64 << 20, Some(64 << 20)), no_room(64 << 20, None)),
             (NO_ROOM.to_owned(), NO_ROOM.to_owned())

@@ -10,10 +10,10 @@
 //! 2, end = records  heads of all shards
 //! ```
 //!
-//! A chunk is checked each time it is read; file, place and order are part of what is checked. The name of the file is the
-//! covered group.
+//! A chunk is checked each time it is read; the check covers its file, place and order. The file is named after the covered
+//! group.
 //!
-//! Neighbours: `compactor` writes one, `replay` merges it with the log behind it.
+//! Neighbours: `compactor` writes snapshots, `replay` merges them with the log after them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,26 +32,25 @@ const MAGIC: &[u8; 8] = b"ALLODSNP";
 const HEADER_BYTES: usize = 64;
 const CHUNK_MAGIC: [u8; 4] = [0xf5, b'A', b'C', 0xff];
 const CHUNK_HEADER_BYTES: usize = 21;
-/// A chunk is closed when it is longer than this.
+/// A chunk is closed once it is longer than this.
 const CHUNK_BYTES: usize = 256 << 10;
-/// A chunk is at most a full one and one more record.
+/// A chunk has at most the bytes of a full one and one more record.
 const CHUNK_BYTES_MAX: usize = 64 << 20;
-/// Flushed after so many chunks, so that no single flush holds up the commits beside it.
+/// The file is flushed after this many chunks, so that no single flush holds up the commits meanwhile.
 const SYNC_CHUNKS: u64 = 2;
 const RECORDS: u8 = 1;
 const END: u8 = 2;
 const NETWORK: u8 = 0;
 const RECORD: u8 = 1;
 
-/// Where a snapshot stands in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SnapshotPlace {
     pub register: u128,
-    /// Last group whose effect is in it.
+    /// The last group whose effect it contains.
     pub covered: u64,
     /// Digest of that group's frame.
     pub digest: u128,
-    /// First segment that is kept beside it. One that was opened knows what `retention` has let go since it was written.
+    /// The first segment that is kept beside it. In an opened snapshot this includes what `retention` has removed since.
     pub oldest: u64,
 }
 
@@ -87,7 +86,7 @@ pub(super) fn covered_of(file_name: &str) -> Option<u64> {
     (name(covered) == file_name).then_some(covered)
 }
 
-/// A snapshot that was read once and found good.
+/// A snapshot that was read completely and found good.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     pub place: SnapshotPlace,
@@ -95,7 +94,7 @@ pub(super) struct Snapshot {
     pub length: u64,
     pub heads: Vec<Head>,
     file: Arc<dyn DiskFile>,
-    /// First chunk of each shard that has one: its ordinal and offset.
+    /// The first chunk of each shard that has one: its ordinal and offset.
     chunks: BTreeMap<u16, (u64, u64)>,
 }
 
@@ -104,7 +103,7 @@ struct Chunk<'a> {
     payload: &'a [u8],
 }
 
-/// Reads a chunk into a buffer that is used for all of them.
+/// Reads a chunk into a buffer that is shared by all chunks.
 fn read_chunk<'a>(
     path: &Path,
     file: &dyn DiskFile,
@@ -157,9 +156,22 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Its bytes, to copy them.
+    /// Its file, to copy the bytes.
     pub(super) fn file(&self) -> &dyn DiskFile {
         &*self.file
+    }
+
+    /// Does its header still say what it said when it was opened?
+    pub(super) fn check_header(&self) -> Result<(), StoreError> {
+        let mut header = [0; HEADER_BYTES];
+        read_exact(&*self.file, &mut header, 0).map_err(problem::io("reading", &self.path))?;
+        // What `retention` has removed since the snapshot was written is not in the file.
+        let said = SnapshotPlace::parse(&header).filter(|said| said.oldest <= self.place.oldest);
+        match said {
+            Some(said) if SnapshotPlace { oldest: self.place.oldest, ..said } == self.place => Ok(()),
+            Some(_) => Err(problem::unreadable_at(&self.path, 0, "its header is that of another one")),
+            None => Err(problem::unreadable_at(&self.path, 0, "its header is unreadable")),
+        }
     }
 
     fn verify(&mut self, shards: u16) -> Result<(), StoreError> {
@@ -198,14 +210,13 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Bytes that the records of a shard take in it.
     pub(super) fn bytes_of(&self, shard: ShardId) -> u64 {
         let Some(&(_, begin)) = self.chunks.get(&shard.0) else { return 0 };
         let next = self.chunks.range(shard.0..).nth(1);
         next.map_or(self.length, |(_, &(_, end))| end).saturating_sub(begin)
     }
 
-    /// Shows the records of a shard, ascending by network and key.
+    /// Passes the records of a shard to `each`, ascending by network and key.
     pub(super) fn records(
         &self,
         shard: ShardId,
@@ -218,8 +229,8 @@ impl Snapshot {
             if chunk.kind != RECORDS {
                 break;
             }
-            // The order was verified when it was opened; what is wrong inside a chunk that fits its checksum is a fault
-            // of the program that wrote it, and stops the load all the same.
+            // The order was verified when the snapshot was opened. An error inside a chunk whose checksum is right is a
+            // fault of the program that wrote it, and stops the load as well.
             let mut failed = None;
             let found = each_record(chunk.payload, |found, network, key, record| {
                 if found == shard.0 && failed.is_none() {
@@ -271,7 +282,6 @@ fn end(payload: &[u8], records: u64, shards: u16) -> Result<Vec<Head>, CodecErro
     Ok(heads)
 }
 
-/// Writes a snapshot, record by record.
 pub(super) struct SnapshotWriter {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
@@ -283,7 +293,6 @@ pub(super) struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Begins under a temporary name.
     pub(super) fn create(disk: &dyn Disk, dir: &Path, place: &SnapshotPlace) -> Result<Self, StoreError> {
         let path = dir.join(SNAP).join(format!("{}.tmp", name(place.covered)));
         let create = || {
@@ -296,7 +305,7 @@ impl SnapshotWriter {
         Ok(Self { path, file, at: HEADER_BYTES as u64, ordinal: 0, records: 0, chunk, current: None })
     }
 
-    /// Appends a record; ascending by shard, network and key.
+    /// Appends a record. Records must come ascending by shard, network and key.
     pub(super) fn put(
         &mut self,
         shard: ShardId,
@@ -347,7 +356,8 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Ends it, reads it back, and makes it durable under its name: what stands there is what the next start relies on.
+    /// Ends the file, reads it back, and makes it durable under its name. Reading back matters, because the next start
+    /// relies on it.
     pub(super) fn finish(
         mut self,
         disk: &dyn Disk,
@@ -366,7 +376,7 @@ impl SnapshotWriter {
         let snap = self.path.parent().unwrap_or(Path::new("."));
         let path = snap.join(name(place.covered));
         self.file.sync().map_err(problem::io("writing", &self.path))?;
-        // Of the register nothing is damaged by that.
+        // This error does not mean that the register is damaged.
         let read_back = Snapshot::open(disk, &self.path, place.register, heads.len() as u16)
             .map_err(|error| problem::io("reading back", &self.path)(std::io::Error::other(error)))?;
         let publish = || {

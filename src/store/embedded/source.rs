@@ -1,8 +1,8 @@
-//! A directory that is only read, as the file system: nothing is made or changed in it but the lock, and that only where it
-//! may be written. So a copy on a medium that is read only, or that belongs to somebody else, can be verified and restored.
+//! A file system that only reads a directory: it makes and changes nothing there except the lock, and the lock only if it
+//! may be written. So a copy on a read-only medium, or one that belongs to another user, can be verified and restored.
 //!
-//! Where the lock cannot be written it is taken as it lies there, which keeps a server away all the same, wherever that has
-//! the directory mounted. Where there is no file of it, the directory is locked all the same.
+//! If the lock file cannot be written, it is locked as it is. This still keeps a server away that uses the same directory
+//! through another mount. If there is no lock file, the directory alone is locked.
 //!
 //! Neighbours: `report` reads through it.
 
@@ -15,11 +15,11 @@ use super::disk::{DirectoryLock, Disk, DiskFile, RealDisk, RealFile};
 use crate::store::lock::{FolderLock, LOCK};
 use crate::store::owner::other_than_root;
 
-/// The file system of this machine, to read.
+/// The file system of this machine, read-only.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SourceDisk;
 
-/// What a source is asked for by mistake.
+/// The answer to calls that a source must not get.
 fn never<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "a source is only read"))
 }
@@ -54,7 +54,7 @@ impl Disk for SourceDisk {
     }
 
     fn lock(&self, dir: &Path, owner: &str) -> io::Result<Result<DirectoryLock, String>> {
-        // A lock of root's own its server could not open when it comes there.
+        // If root made the lock file, the server, which runs as another user, could not open it later.
         if !dir.join(LOCK).exists() && other_than_root(dir).is_some() {
             return lock_as_it_lies(dir);
         }
@@ -69,7 +69,7 @@ fn cannot_be_written(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
-/// Locks what is there, without a word in it. Together with others who only read.
+/// Locks what exists, and writes nothing. The lock is shared with others who only read.
 fn lock_as_it_lies(dir: &Path) -> io::Result<Result<DirectoryLock, String>> {
     Ok(FolderLock::share(dir)?.map(|lock| Arc::new(lock) as DirectoryLock))
 }

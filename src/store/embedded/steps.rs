@@ -1,8 +1,7 @@
 //! Steps of the log as they are gathered for a merge: small, and in pieces that never move.
 //!
-//! A million of them are read at a start, and all the memory that they take is memory that the kernel clears first. So a
-//! step takes 48 bytes, its record lies beside others of its size, and both are given back piece by piece while they are
-//! merged.
+//! A start reads a million of them, and the kernel must clear all the memory that they take. So a step takes 48 bytes, its
+//! record lies beside others in a large piece, and the pieces of both are freed one by one during the merge.
 //!
 //! Neighbour: `replay` gathers and merges.
 
@@ -15,20 +14,20 @@ use crate::store::codec;
 
 /// Bytes of one piece of [`Records`]; a longer record gets a piece of its own.
 const PIECE_BYTES: usize = 256 << 10;
-/// Bytes in front of each record: its length.
+/// Bytes before each record: its length.
 const LENGTH_BYTES: usize = 4;
 /// Steps of one piece of [`Steps`].
 const PIECE_STEPS: usize = 4_096;
 
-/// Records one after the other, in pieces: one growing buffer would copy a long log again and again.
+/// Records one after another, in pieces: a single growing buffer would copy a long log again and again.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     pieces: Vec<Vec<u8>>,
-    /// Pieces before this one were given back.
+    /// The pieces before this one were freed.
     first: usize,
 }
 
-/// Where a record lies in [`Records`]: piece plus one, and the place in it.
+/// Where a record lies in [`Records`]: the number of its piece, plus one, and its place in the piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot(NonZeroU64);
 
@@ -43,7 +42,6 @@ impl Spot {
 }
 
 impl Records {
-    /// Keeps a record.
     pub(super) fn put(&mut self, record: &[u8]) -> Spot {
         let bytes = LENGTH_BYTES + record.len();
         if self.pieces.last().is_none_or(|piece| piece.capacity() - piece.len() < bytes) {
@@ -57,14 +55,13 @@ impl Records {
         Spot(NonZeroU64::new(number << 32 | at).expect("pieces are counted from one"))
     }
 
-    /// The record there.
     pub(super) fn get(&self, spot: Spot) -> &[u8] {
         let (length, rest) = self.pieces[spot.piece()][spot.at()..].split_at(LENGTH_BYTES);
         let length = length.iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
         &rest[..length]
     }
 
-    /// Of records that are taken in the order in which they were put: all before this one were taken.
+    /// Frees all pieces before the one of this record. For records that are taken in the order in which they were stored.
     pub(super) fn give_back_before(&mut self, spot: Spot) {
         while self.first < spot.piece() {
             self.pieces[self.first] = Vec::new();
@@ -73,7 +70,7 @@ impl Records {
     }
 }
 
-/// A mark where there may be none, in the room of a mark: they stay far below 2^64.
+/// An optional mark in the size of a mark. This works because marks stay far below 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SomeMark(u64);
 
@@ -92,15 +89,15 @@ impl SomeMark {
 pub(super) struct Change {
     pub(super) key: Key,
     expect: SomeMark,
-    /// What is there after; none: nothing.
+    /// The record afterwards; none if nothing is there.
     pub(super) record: Option<Spot>,
 }
 
-// Of a million there are a million.
+// A start holds a million of these.
 const _: () = assert!(size_of::<Change>() == 48);
 
 impl Change {
-    /// What must be there before.
+    /// The mark that must be there before.
     pub(super) fn expect(&self) -> Option<u64> {
         self.expect.mark()
     }
@@ -110,7 +107,7 @@ impl Change {
 #[derive(Debug)]
 pub(super) struct Steps {
     pieces: Vec<Vec<Change>>,
-    /// Each key once, and ascending, as where addresses were granted for the first time: nothing is left to be sorted.
+    /// The keys are distinct and ascending, as when addresses are granted for the first time: no sort is needed.
     is_ascending: bool,
 }
 
@@ -121,12 +118,11 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// The next step: what it expects, and what is there after it.
     pub(super) fn push(&mut self, key: Key, expect: Option<u64>, record: Option<Spot>) {
         let last = self.pieces.last();
         self.is_ascending &= last.and_then(|piece| piece.last()).is_none_or(|last| last.key < key);
         if last.is_none_or(|piece| piece.len() >= PIECE_STEPS) {
-            // The first piece grows with what is in it: most networks are small.
+            // The first piece grows with its content, because most networks are small.
             let room = if last.is_none() { 4 } else { PIECE_STEPS };
             self.pieces.push(Vec::with_capacity(room));
         }
@@ -134,24 +130,23 @@ impl Steps {
         piece.push(Change { key, expect: SomeMark::of(expect), record });
     }
 
-    /// How many.
     pub(super) fn len(&self) -> usize {
         self.pieces.iter().map(Vec::len).sum()
     }
 
-    /// Are the records of the steps, taken by key, in the order in which they were put?
+    /// Taken by key, do the records come in the order in which they were stored?
     pub(super) fn is_ascending(&self) -> bool {
         self.is_ascending
     }
 
-    /// Ascending by key, one change for each. Each step must expect what the one before it at its key left.
+    /// One change for each key, ascending. Each step must expect what the step before it at the same key left.
     pub(super) fn net_effect(self, network: NetworkId, records: &Records) -> Result<Self, Misfit> {
         if self.is_ascending {
             return Ok(self);
         }
         let mut changes = Vec::with_capacity(self.len());
         self.pieces.into_iter().for_each(|piece| changes.extend(piece));
-        // Stable, so that the steps of one key stay in their order; and quick for what was granted in ascending order.
+        // A stable sort keeps the steps of one key in their order, and it is fast if addresses were granted in ascending order.
         changes.sort_by_key(|change: &Change| change.key);
         let mut problem = Ok(());
         changes.dedup_by(|next, kept| {
@@ -172,13 +167,13 @@ impl IntoIterator for Steps {
     type Item = Change;
     type IntoIter = std::iter::Flatten<std::vec::IntoIter<Vec<Change>>>;
 
-    /// Each piece is given back when its last step was taken.
+    /// Each piece is freed once its last step was taken.
     fn into_iter(self) -> Self::IntoIter {
         self.pieces.into_iter().flatten()
     }
 }
 
-/// Does a step expect what the one before it at its key left?
+/// Does a step expect what the step before it at the same key left?
 fn follows(network: NetworkId, next: &Change, before: &Change, records: &Records) -> Result<(), Misfit> {
     let left = before.record.map(|record| codec::mark_of(records.get(record))).transpose()?;
     if next.expect() == left { Ok(()) } else { Err(unexpected(network, next.key, next.expect(), left)) }

@@ -1,7 +1,7 @@
-//! A segment, read from its front to its end through one small buffer: what is read is looked at while it is in the
-//! processor's cache, and a start takes no memory for the log.
+//! A segment that is read from front to end through one small buffer. Data is examined while it is in the processor's cache,
+//! and a start needs no memory for the whole log.
 //!
-//! Neighbours: `recovery` and `replay` read frames, and `recovery` what stands behind them.
+//! Neighbours: `recovery` and `replay` read frames, and `recovery` also looks at what follows them.
 
 use std::path::Path;
 
@@ -10,36 +10,37 @@ use super::frame::{self, Frame};
 use super::problem;
 use crate::store::StoreError;
 
-/// Bytes that are read at once. A frame that is longer is read as a whole.
+/// Bytes that are read at once. A longer frame is read as a whole.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// A part of a file in memory, which moves forward.
 pub(super) struct Window<'a> {
     path: &'a Path,
     file: &'a dyn DiskFile,
-    /// What is read ends here.
+    /// Nothing is read beyond this offset.
     end: u64,
     buffer: &'a mut Vec<u8>,
-    /// Where in the file the buffer begins, and how much of it was read.
+    /// Where in the file the buffer begins, and how many bytes of it are filled.
     from: u64,
     filled: usize,
-    /// Bytes that are read at once, where no more are wanted.
+    /// Bytes that are read at once unless more are needed.
     piece_bytes: usize,
 }
 
-/// Zeros only? Compares pieces, which the C library does in wide instructions, also for a build that is not optimised.
+/// Are these bytes all zero? Compares whole pieces, for which the C library uses wide instructions even in a build that is
+/// not optimised.
 fn is_blank(bytes: &[u8]) -> bool {
     const BLANK: [u8; 4_096] = [0; 4_096];
     bytes.chunks(BLANK.len()).all(|piece| piece == &BLANK[..piece.len()])
 }
 
 impl<'a> Window<'a> {
-    /// Nothing yet of a file up to `end`. The buffer is lent, so that many files are read through one.
+    /// Has read nothing yet, and ends at `end`. The buffer is borrowed, so that many files can share one.
     pub(super) fn new(path: &'a Path, file: &'a dyn DiskFile, end: u64, buffer: &'a mut Vec<u8>) -> Self {
         Self { path, file, end, buffer, from: 0, filled: 0, piece_bytes: PIECE_BYTES }
     }
 
-    /// Bytes from `at` on: so many at least, unless there are fewer. What lies before `at` is let go.
+    /// Bytes from `at` on: at least this many, unless there are fewer. Bytes before `at` are dropped.
     pub(super) fn bytes(&mut self, at: u64, least: usize) -> Result<&[u8], StoreError> {
         let left = usize::try_from(self.end.saturating_sub(at)).unwrap_or(usize::MAX);
         let place = at.checked_sub(self.from).and_then(|place| usize::try_from(place).ok());
@@ -49,7 +50,7 @@ impl<'a> Window<'a> {
         {
             return Ok(&self.buffer[place..self.filled]);
         }
-        // What is there of it already is not read again.
+        // Bytes that are in the buffer already are not read again.
         let kept = place.map_or(0, |place| {
             self.buffer.copy_within(place..self.filled, 0);
             self.filled - place
@@ -75,7 +76,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Behind the last byte from `at` on that is not zero; `at` if there is none.
+    /// The offset after the last byte from `at` on that is not zero; `at` if there is none.
     pub(super) fn written(&mut self, at: u64) -> Result<u64, StoreError> {
         let (mut place, mut written) = (at, at);
         while place < self.end {
@@ -89,15 +90,15 @@ impl<'a> Window<'a> {
         Ok(written)
     }
 
-    /// Offset of the first valid frame that begins at `at` or anywhere behind it.
+    /// Offset of the first valid frame that begins at `at` or anywhere after it.
     ///
-    /// Where nothing is written behind `at`, as where the log ends as it should, it reads nothing; else it takes memory for all up
-    /// to the end, since a frame may end with zeros.
+    /// If nothing is written after `at`, which is how a log should end, it reads nothing. Otherwise it needs memory for
+    /// everything up to the end, because a frame may end with zeros.
     pub(super) fn find_frame(&mut self, at: u64, written: u64) -> Result<Option<u64>, StoreError> {
         if written <= at {
             return Ok(None);
         }
-        // To the end and not to the last byte that is written: a frame may end with zeros.
+        // Up to the end, and not only to the last byte that is not zero: a frame may end with zeros.
         let rest = usize::try_from(self.end - at).unwrap_or(usize::MAX);
         Ok(frame::find(self.bytes(at, rest)?).map(|place| at + place as u64))
     }
@@ -133,14 +134,14 @@ mod tests {
         }
     }
 
-    /// Frames of many lengths, then zeros; where each begins.
+    /// Frames of many lengths, then zeros; returns where each frame begins.
     fn log(random: &mut SmallRng) -> (Bytes, Vec<usize>) {
         let (mut bytes, mut begins) = (Vec::new(), Vec::new());
         for group in 1..60 {
             let length = if random.random_bool(0.1) { 30_000 } else { random.random_range(1..900) };
             let mut frame = vec![0; frame::HEADER_BYTES];
             frame.extend((0..length).map(|_| random.random::<u8>()));
-            // As a step without an event ends.
+            // A step without an event ends in this way.
             frame.push(0);
             frame::finish(&mut frame, group, 0);
             begins.push(bytes.len());
@@ -167,7 +168,7 @@ mod tests {
             assert!(window.frame(over as u64).unwrap().is_none());
             assert_eq!(window.written(over as u64).unwrap(), over as u64);
             assert_eq!(window.find_frame(over as u64, over as u64).unwrap(), None);
-            // Back to the front, and to any place.
+            // Then back to the front, and to any other place.
             for _ in 0..20 {
                 let at = random.random_range(0..=file.0.len());
                 let least = random.random_range(0..2_000);

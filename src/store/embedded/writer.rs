@@ -1,10 +1,11 @@
 //! The thread that commits: the only one that writes the log.
 //!
-//! Takes everything that waits, of all shards, as one group: encodes, compares with the lines, one frame, one write, one
-//! flush, then all are answered. While the flush runs the next group gathers, so no timer is needed.
+//! It takes everything that waits, of all shards, as one group: it encodes, compares with the lines, makes one frame, writes
+//! and flushes once, and then answers all. While the flush runs the next group gathers, so no timer is needed.
 //!
-//! After a write or flush that failed nobody knows what the disk has, and a second flush may say yes to pages that were
-//! dropped. So nothing is tried again: the group is *unknown*, the store is *failed*, only a restart reads what is true.
+//! After a write or flush that failed nobody knows what the disk has, and a second flush may report success for pages that
+//! were dropped. So nothing is tried again: the group is *unknown*, the store is *failed*, and only a restart can find out
+//! what is true.
 //!
 //! Neighbours: `mod` queues the jobs, `fence` has the rules, `allocator` makes the segments that are taken here.
 //!
@@ -19,18 +20,17 @@ use tokio::sync::oneshot;
 use super::disk::DiskFile;
 use super::frame;
 use super::meta::{MARK, Mark};
-use super::segment::{self, Segment, SegmentHeader};
+use super::segment::{self, Lengths, Segment, SegmentHeader, Spare};
 use super::shared::{EmbeddedShared, KeptSegment, now_ms};
 use crate::core::types::Generation;
 use crate::store::fence::{self, BatchFit, FenceLine};
 use crate::store::{Batch, CommitError, Committed, Head, Seq, ShardId, StoreError, StoreHealth, Token};
 
-/// A group is closed when it is longer than this.
+/// A group is closed once it is longer than this.
 const GROUP_BYTES: usize = 4 << 20;
-/// A segment is not begun to be filled with less than this left, if there is a spare one.
+/// With less than this left in the segment, a group waits for the spare one.
 const ROOM_BYTES: u64 = GROUP_BYTES as u64 * 2;
 
-/// What the writer is asked to do.
 pub(super) enum WriteJob {
     Commit(Arc<[Batch]>, oneshot::Sender<Result<Vec<Committed>, CommitError>>),
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
@@ -44,7 +44,7 @@ enum FlushAnswer {
 }
 
 impl FlushAnswer {
-    /// Who asked may have gone; then nobody wants to know.
+    /// If the caller has gone, nobody needs the answer.
     fn send(self) {
         match self {
             FlushAnswer::Commit(reply, answer) => drop(reply.send(answer)),
@@ -52,7 +52,7 @@ impl FlushAnswer {
         }
     }
 
-    /// What was to be written may or may not be there; what was refused stays refused.
+    /// The answer after a failed write: a change that was staged may or may not be durable; a refusal stays a refusal.
     fn unknown(self, cause: &StoreError) -> Self {
         match self {
             FlushAnswer::Commit(reply, Ok(_)) => {
@@ -76,7 +76,7 @@ pub(super) struct Active {
 /// Why a call is not part of the group.
 enum Unstaged {
     Refused(CommitError),
-    /// It is longer than what is left of the group's room.
+    /// It does not fit into the rest of the group's room.
     NoRoom,
 }
 
@@ -86,7 +86,6 @@ impl From<CommitError> for Unstaged {
     }
 }
 
-/// State of the thread.
 pub(super) struct Writer {
     pub shared: Arc<EmbeddedShared>,
     pub jobs: Receiver<WriteJob>,
@@ -95,15 +94,14 @@ pub(super) struct Writer {
     pub group: u64,
     pub digest: u128,
     pub mark: Mark,
-    /// The frame that is being made; the first bytes are room for its header.
+    /// The frame that is being made; its first bytes are reserved for the header.
     pub frame: Vec<u8>,
     pub scratch: Vec<u8>,
-    /// First job of the next group.
+    /// The first job of the next group.
     pub carried: Option<WriteJob>,
 }
 
 impl Writer {
-    /// Serves until it is closed.
     pub(super) fn run(mut self) {
         self.shared.note_left(self.remaining());
         while let Some(job) = self.carried.take().or_else(|| self.jobs.recv().ok()) {
@@ -117,7 +115,7 @@ impl Writer {
             }
         }
         if self.shared.health() != StoreHealth::Failed {
-            // What follows was never begun. The mark is flushed, so that a log cut after a clean end is noticed.
+            // Jobs that remain were never begun. The mark is flushed, so that a log that is cut after a clean end is noticed.
             if let Err(error) = self.mark.sync() {
                 tracing::warn!(%error, "cannot flush the mark of the log's end");
             }
@@ -168,14 +166,13 @@ impl Writer {
         answers.into_iter().for_each(FlushAnswer::send);
     }
 
-    /// Bytes left for frames in the active segment.
     fn remaining(&self) -> u64 {
         self.active
             .as_ref()
             .map_or(0, |active| active.segment.header.length.saturating_sub(active.at + frame::SEAL_BYTES as u64))
     }
 
-    /// Longest frame that this group may have. Waits for the spare segment if it is likely to be needed and will come.
+    /// The longest frame that this group may have. Waits for the spare segment if it is likely to be needed and will come.
     fn wait_for_room(&self) -> usize {
         let remaining = self.remaining();
         let is_enough = remaining >= ROOM_BYTES && self.shared.catalog().spares.is_empty();
@@ -183,7 +180,7 @@ impl Writer {
         spare.map_or(remaining as usize, |fresh| fresh.max(remaining as usize))
     }
 
-    /// Waits for the spare segment, if it will come, and tells how long a frame fits into it.
+    /// Waits for the spare segment if it will come, and returns the longest frame that fits into it.
     fn wait_for_spare(&self) -> Option<usize> {
         let mut catalog = self.shared.catalog();
         loop {
@@ -201,7 +198,7 @@ impl Writer {
         }
     }
 
-    /// Makes a job part of the group, or refuses it, or gives it back for the next group.
+    /// Adds a job to the group, or refuses it, or returns it for the next group.
     fn stage(
         &mut self,
         job: WriteJob,
@@ -221,7 +218,8 @@ impl Writer {
                 Err(Unstaged::NoRoom) => {
                     let wanted = self.frame.len();
                     self.frame.truncate(start);
-                    // By itself it is refused only if it does not fit into a fresh segment either, or none will come.
+                    // A job that is alone in its group is refused only if it does not fit into a fresh segment either, or
+                    // none will come.
                     if start > frame::HEADER_BYTES || self.wait_for_spare().is_some_and(|fresh| wanted <= fresh) {
                         return Some(WriteJob::Commit(batches, reply));
                     }
@@ -281,7 +279,7 @@ impl Writer {
         if self.frame.len() > room {
             return Err(Unstaged::NoRoom);
         }
-        // Every check has passed. From here on there are only changes.
+        // Every check has passed. From here on everything succeeds.
         let mut committed = Vec::with_capacity(batches.len());
         for (header, verdict) in verdicts {
             if let BatchFit::Next(digest) = verdict {
@@ -320,7 +318,7 @@ impl Writer {
         Ok(head)
     }
 
-    /// One write and one flush. Tells where the frame lies.
+    /// One write and one flush. Returns the offset of the frame.
     fn write(&mut self) -> Result<u64, StoreError> {
         let length = self.frame.len() as u64;
         if self.remaining() < length {
@@ -354,10 +352,27 @@ impl Writer {
         Ok(begin)
     }
 
+    /// Ensures that a spare segment has its name. Whatever is written to a file without a name is lost when the process
+    /// ends, and the next start would miss it. So a spare that somebody removed is made again, while the present commits
+    /// wait. It must have the same length, because the room of the group was computed with it.
+    fn named(&self, spare: Spare) -> Result<Spare, StoreError> {
+        // After the directory was moved away, the segment has its name there. A disk that cannot answer will report its own
+        // error.
+        if spare.file.is_at(&spare.path).unwrap_or(true) || self.shared.check_place().is_err() {
+            return Ok(spare);
+        }
+        tracing::error!(path = %spare.path.display(), "{}", segment::SPARE_GONE);
+        let EmbeddedShared { disk, dir, options, .. } = &*self.shared;
+        let lengths = Lengths { whole: spare.length, ..options.lengths() };
+        segment::create(&**disk, dir, spare.number, lengths, segment::AT_ONCE)
+            .map_err(super::problem::io("making", &spare.path))
+    }
+
     /// Seals the active segment and goes on in the spare one.
     fn rotate(&mut self) -> Result<(), StoreError> {
         // The room of the group was computed with this spare; only this thread takes spares.
         let Some(spare) = self.shared.catalog().spares.pop_front() else { return Err(StoreError::Full) };
+        let spare = self.named(spare)?;
         if let Some(active) = &self.active {
             let mut seal = vec![0; frame::HEADER_BYTES];
             frame::put_seal(&mut seal);

@@ -11,7 +11,7 @@ use crate::core::types::Generation;
 pub(super) const TITLE: &str = "allod: changes that were acknowledged and that the register lacks";
 const ANSWERED_TITLE: &str = "allod: what was answered of the changes that the register lacks";
 
-/// A line for people; register, shard and digest; how many batches; each behind its length and checksum.
+/// A line for people; register, shard and digest; the number of batches; each batch after its length and checksum.
 pub(super) fn encode(register: u128, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("{TITLE}\n").into_bytes();
     bytes.extend(register.to_be_bytes());
@@ -60,7 +60,8 @@ fn answered_front(register: u128, late: &Late) -> String {
     format!("{ANSWERED_TITLE}\n{register:032x} {} {:032x}\n", late.shard.0, late.digest.0)
 }
 
-/// A line for people; register, shard and digest; a line for each claim, network, address and generation; the checksum of all that.
+/// A line for people; register, shard and digest; a line for each claim: network, address and generation; the checksum of
+/// all that.
 pub(super) fn answered_text(register: u128, late: &Late, claims: &BTreeSet<ClaimName>) -> String {
     let mut text = answered_front(register, late);
     for (network, address, generation) in claims {
@@ -85,7 +86,7 @@ pub(super) fn decode_answered(text: &str, register: u128, late: &Late) -> Result
         let (network, address) = (words.first()?.parse().ok()?, words.get(1)?.parse().ok()?);
         match words[2..] {
             [generation] => Some(vec![(network, address, Generation(generation.parse().ok()?))]),
-            // Of a release that named no generation: whatever there was.
+            // From an earlier version that noted no generation: every claim at the address.
             [] => {
                 let there = known.get(&network).into_iter().flatten().filter(|(at, _)| *at == address);
                 Some(there.map(|(at, entry)| (network, *at, entry.generation())).collect())

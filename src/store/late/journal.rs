@@ -1,9 +1,11 @@
-//! What one late journal says: what was granted or renewed in it, is held at its end, and is to be claimed again. And late claims
-//! of before, which were answered in it by a conflict: that is cut off with it, and whoever brought them is done with them.
+//! What one late journal says. It makes claims: whatever was granted or renewed in it and is held at its end is to be
+//! claimed again. Earlier late claims that were answered with a conflict in this journal are claims as well: the conflict is
+//! cut off with the rest, and the node that brought them has finished with them.
 //!
-//! What is no claim is told, and not repeated. A release errs on the safe side: whoever let go holds it still. So does an end that
-//! was made earlier, what was declined, and what became obsolete. Of who uses an address, its labels, its MAC and what is configured,
-//! nobody can say whether what was decided since on the line that goes on is meant instead: whoever asked must ask again.
+//! Changes that are not claims are reported, and not repeated. A lost release errs on the safe side: the holder that let go
+//! still holds the address. The same is true of a lease that was shortened, of a declined address, and of what became
+//! obsolete. For a claimant, labels, a MAC or configuration, nobody can say whether a later decision on the line that went
+//! on should prevail: whoever asked for the change must ask again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,28 +18,28 @@ use crate::core::address::Address;
 use crate::core::state::{Conflict, Entry, Event, EventKind, Key, Reservation, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime, SlotKey};
 
-/// What was acknowledged of one shard, behind the last that the register has.
+/// What was acknowledged in one shard after the last batch that the register has.
 #[derive(Debug)]
 pub struct Late {
     /// The shard.
     pub shard: ShardId,
-    /// Digest of the line that was cut off, up to the last of them: no two have the same.
+    /// Digest of the line that was cut off, up to and including the last batch. It identifies the journal.
     pub digest: Digest,
-    /// In order.
+    /// The batches, in order.
     pub batches: Vec<Batch>,
     pub(super) answered: Mutex<AnsweredClaims>,
-    /// What they come to: asked for each second, as long as something is left of it.
+    /// What they amount to. Cached, because it is asked for every second as long as any of it is left.
     reduced: OnceLock<Reduced>,
 }
 
-/// A change that was cut off and is no claim: nobody asks for it again but whoever did.
+/// A change that was cut off and is not a claim: only the client that asked for it can ask again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherChange {
-    /// Of which network, or deployment.
+    /// The network, or deployment.
     pub network: NetworkId,
-    /// At which address; none: of its configuration.
+    /// The address; none if the change concerns configuration.
     pub address: Option<Address>,
-    /// What happened, as far as the history tells it.
+    /// What happened, as far as the history tells.
     pub kind: Option<EventKind>,
     /// Who held the address before.
     pub holder: Option<SlotKey>,
@@ -45,14 +47,14 @@ pub struct OtherChange {
     pub by: CompactString,
 }
 
-/// A claim by name: in which network, of which address, under which generation. At one address there may be several: who held it
-/// at the end, and those whose claim was in conflict with that.
+/// Names a claim: the network, the address, and the generation. One address may have several claims: the holder at the end
+/// of the journal, and those whose claims were in conflict with that holder.
 pub type ClaimName = (NetworkId, Address, Generation);
 
-/// A holding that came with its subnet and ended where it came to. Of two realms, addresses and generations may be the same.
+/// A holding that arrived with its subnet and ended in the new network. Two realms may have the same addresses and generations.
 type Ended = (Address, Generation, SlotKey);
 
-/// Claims of which it is known what became of them.
+/// The claims whose outcome is known.
 #[derive(Debug, Default, Clone)]
 pub(super) struct AnsweredClaims {
     pub(super) claims: BTreeSet<ClaimName>,
@@ -69,33 +71,34 @@ impl PartialEq for Late {
 impl Eq for Late {}
 
 impl Late {
-    /// One of which nothing was answered.
+    /// A journal with no claim answered.
     pub fn new(shard: ShardId, digest: Digest, batches: Vec<Batch>) -> Self {
         Self { shard, digest, batches, answered: Mutex::default(), reduced: OnceLock::new() }
     }
 
-    /// A network has answered what became of these: it is not to be asked for them again. In memory;
-    /// [`Lates::keep_answered`](super::Lates::keep_answered) makes it outlive the process.
+    /// A network has answered these claims: they must not be made again. In memory only;
+    /// [`Lates::keep_answered`](super::Lates::keep_answered) makes the answers outlive the process.
     pub fn answered(&self, network: NetworkId, claims: &[(Address, Entry)]) {
         let names = claims.iter().map(|(address, entry)| (network, *address, entry.generation()));
         locked(&self.answered).claims.extend(names);
     }
 
-    /// Has the network answered what became of this one?
+    /// Has the network answered this claim?
     pub fn is_answered(&self, network: NetworkId, (address, entry): &(Address, Entry)) -> bool {
         locked(&self.answered).claims.contains(&(network, *address, entry.generation()))
     }
 
-    /// What was answered of it and is of another one that ends as it does and begins earlier. Whoever said that a renewal stands had
-    /// the grant; where that is in the other, it was cut off as well since, and is asked for.
+    /// Which answers hold for a longer journal that ends in the same place and begins earlier. An answer that a renewal
+    /// stands came from a line that had the grant. If the grant is in the longer journal, it was cut off since as well, and
+    /// must be claimed.
     pub(super) fn answered_in(&self, longer: &Self) -> BTreeSet<ClaimName> {
         let (here, there) = (self.renewals(), longer.renewals());
         let answered = locked(&self.answered).claims.clone().into_iter();
         answered.filter(|name| !here.contains_key(name) || there.contains_key(name)).collect()
     }
 
-    /// What is to be claimed again, by network: what was granted or renewed in it, is held at its end, and was not answered; and
-    /// behind that what was found there to be in conflict and was not decided.
+    /// What is to be claimed again, by network: everything that was granted or renewed in the journal, is held at its end,
+    /// and was not answered. After that, the claims that met a conflict there which nobody has decided.
     pub fn claims(&self) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
         let mut claims: BTreeMap<NetworkId, Vec<(Address, Entry)>> = BTreeMap::new();
         let Reduced { held, renewed, contested, .. } = self.reduced();
@@ -111,9 +114,9 @@ impl Late {
         claims
     }
 
-    /// Which of these are none any more, as one of the journals at hand tells: what was granted or renewed here went with its subnet to
-    /// another network, and ended there. Whoever let go of it there knows that he has it no more, and whoever was granted it next has
-    /// it. By network, as they are claimed.
+    /// Which of these claims have lapsed, as one of the journals at hand shows: the holding that was granted or renewed here
+    /// went with its subnet to another network, and ended there. The holder that let go of it knows that it is gone, and the
+    /// address belongs to whoever was granted it next. By network, as the claims are made.
     pub fn ended_elsewhere(&self, at_hand: &[Arc<Self>]) -> BTreeMap<NetworkId, Vec<(Address, Entry)>> {
         let went = &self.reduced().went;
         if went.is_empty() {
@@ -132,14 +135,14 @@ impl Late {
         claims
     }
 
-    /// Which of these are renewals: until when each was held before.
+    /// Which of these claims are renewals, and until when each was held before.
     pub fn renewals(&self) -> BTreeMap<ClaimName, ShardTime> {
         let renewed = self.reduced().renewed.iter();
         renewed.map(|(&(network, address), (entry, ended))| ((network, address, entry.generation()), *ended)).collect()
     }
 
-    /// The changes in it that were none of these, in order: what let go, bound or changed something that was there before, and
-    /// configuration.
+    /// The changes that are not claims, in order: those that let go of, bound or changed something that existed before, and
+    /// those of configuration.
     pub fn others(&self) -> &[OtherChange] {
         &self.reduced().others
     }
@@ -153,19 +156,19 @@ impl Late {
     }
 }
 
-/// What is there behind all batches.
+/// The state after all batches.
 #[derive(Debug, Default)]
 struct Reduced {
     held: BTreeMap<(NetworkId, Address), Entry>,
-    /// What was held before and is held for longer, and until when it was held before.
+    /// Holdings from before the journal that were extended, and until when each was held before.
     renewed: BTreeMap<(NetworkId, Address), (Entry, ShardTime)>,
-    /// Claims of before, that were answered in it by a conflict.
+    /// Earlier late claims that the journal answers with a conflict.
     contested: BTreeMap<ClaimName, Arc<Reservation>>,
-    /// What went with its subnet to another network.
+    /// What left for another network with its subnet.
     went: BTreeSet<ClaimName>,
-    /// What came with its subnet from another network, and is there under that generation still.
+    /// What arrived from another network with its subnet, and is still there under that generation.
     came: BTreeMap<(NetworkId, Address), Arc<Reservation>>,
-    /// What came so and ended there.
+    /// What arrived in this way and ended there.
     ended: BTreeSet<Ended>,
     others: Vec<OtherChange>,
 }
@@ -179,7 +182,7 @@ impl Reduced {
                 (Key::Address(address), _) => self.step(act, address, step),
                 (Key::Config, Some(State::Config(config))) => {
                     self.conflicts(act.network, &told, &config.conflicts);
-                    // Where it only notes them it is no change of anybody's.
+                    // A step that only notes conflicts is nobody's change.
                     if step.event.is_some() || told.is_empty() {
                         self.other(act, step);
                     }
@@ -189,8 +192,8 @@ impl Reduced {
         }
     }
 
-    /// The network has these conflicts from here on. Whose claims they are is told at their own addresses, and at those of who is
-    /// in their way.
+    /// From here on the network has these conflicts. Events tell whose claims they are, at the addresses of the claims and
+    /// of the holders that are in their way.
     fn conflicts(&mut self, network: NetworkId, told: &[&Step], conflicts: &[Conflict]) {
         let is_open = |address, late: &Reservation| conflicts.iter().any(|conflict| conflict.is_of(address, late));
         self.contested.retain(|(of, address, _), late| *of != network || is_open(*address, late));
@@ -215,21 +218,21 @@ impl Reduced {
         self.follow(place, step);
         let (held, renewed) = (&mut self.held, &mut self.renewed);
         match &step.state {
-            // With its subnet it came from another network. That was cut off, too: it is there still.
+            // It came from another network with its subnet. That move was cut off, too, so the holding is still there.
             Some(State::Entry(Entry::Held(_))) if is_moved(step, false) => self.other(act, step),
-            // A renewal of what goes with its subnet to another network is one where it was.
+            // A renewed holding that leaves for another network with its subnet counts as renewed in the old network.
             None if is_moved(step, true) && renewed.contains_key(&place) => self.other(act, step),
-            // And there it is claimed, where it was granted in it.
+            // A holding that was granted in this journal is claimed in the old network, too.
             None if is_moved(step, true) && held.contains_key(&place) => {}
             None if is_moved(step, true) => self.other(act, step),
             Some(State::Entry(entry @ Entry::Held(reservation))) => {
-                // Under a generation that was given in it, or on something that was.
+                // Its generation was given in this journal, or it follows a holding whose generation was.
                 if step.expect != Some(reservation.generation.0) || held.contains_key(&place) {
                     renewed.remove(&place);
                     held.insert(place, entry.clone());
                     return;
                 }
-                // Whatever else is changed of it is told, as of what was not renewed.
+                // Any other change to it is reported, as for a holding that was not renewed.
                 let lengthened = lengthened(step, reservation);
                 match (renewed.get_mut(&place), lengthened) {
                     (Some((known, _)), _) => known.clone_from(entry),
@@ -241,15 +244,15 @@ impl Reduced {
                 }
             }
             Some(_) | None if held.remove(&place).is_some() => {}
-            // It is let go of what was held before, too.
+            // A holding from before was let go as well.
             Some(_) | None if renewed.remove(&place).is_some() => self.other(act, step),
-            // What was granted over something that cooled, or cools no more, is nothing by itself.
+            // A step without an event, such as the end of a cooldown, is nothing by itself.
             Some(_) | None if step.event.is_none() => {}
             Some(_) | None => self.other(act, step),
         }
     }
 
-    /// What goes with its subnet from one network to another is followed there.
+    /// Follows what goes with its subnet from one network to another.
     fn follow(&mut self, place: (NetworkId, Address), step: &Step) {
         if is_moved(step, true)
             && step.state.is_none()
@@ -274,13 +277,14 @@ impl Reduced {
     }
 }
 
-/// Is it held for longer behind this step? Until when it was held before.
+/// Does the step extend the holding? Then this is until when it was held before.
 fn lengthened(step: &Step, after: &Reservation) -> Option<ShardTime> {
     let before = step.event.as_ref()?.before.as_ref()?.lease?;
     after.lease.is_none_or(|lease| lease.ends > before.ends).then_some(before.ends)
 }
 
-/// Does a reservation go from one network to another with its subnet? A transfer within a network tells who had it.
+/// Does a reservation go from one network to another with its subnet? A transfer within a network has the previous holder in
+/// its event.
 fn is_moved(step: &Step, leaves: bool) -> bool {
     let is_of = |event: &Event| event.kind == EventKind::Transferred && event.before.is_some() == leaves;
     step.event.as_ref().is_some_and(is_of)
@@ -303,7 +307,7 @@ mod tests {
         Arc::new(Reservation::plain(holder, Generation(generation), 32, WallTime(1_772_356_360_000)))
     }
 
-    /// As a network notes and tells them: at the address of who is in the way, and at its own.
+    /// As a network notes and tells a conflict: at the address of the holder in the way, and at the address of the claim.
     #[test]
     fn a_conflict_that_was_found_on_a_line_that_is_cut_off_is_claimed_again_until_it_was_decided() {
         let network = NetworkId(7);
@@ -332,7 +336,7 @@ mod tests {
                 told(at("10.0.0.1"), Some(&present)),
                 noted(vec![conflict.clone()], None),
             ],
-            // Something else of the network is changed.
+            // Something else in the configuration of the network changes.
             vec![noted(vec![conflict], Some(EventKind::NetworkChanged))],
         ];
         let claims_of = |acts: &[Vec<Step>]| {
@@ -350,7 +354,7 @@ mod tests {
         assert_eq!(claims_of(&acts), (all[..2].to_vec(), 2), "it was given up");
     }
 
-    /// Whoever was told that it is his for longer is told so again, whatever else is changed of it; but not whoever let go.
+    /// A holder that was told that its lease was extended must be told so again, whatever else changed; but not one that let go.
     #[test]
     fn what_is_held_for_longer_at_the_end_is_claimed_with_until_when_it_was_held_before() {
         let network = NetworkId(7);
@@ -384,13 +388,13 @@ mod tests {
         assert_eq!(claimed(&[first.clone(), let_go(Some(115))]), (vec![], vec![], 1));
         assert_eq!(claimed(&[renew(Some(60), Some(50))]), (vec![], vec![], 1), "it is his for longer there");
         assert_eq!(claimed(&[renew(None, Some(50))]), (vec![], vec![], 1));
-        // Somebody else has it in the end, under a generation of his own.
+        // In the end another holder has it, under a generation of its own.
         let mut given = change(EventKind::Transferred, Some(115), None);
         given.state = Some(State::Entry(Entry::Held(held("db", 78))));
         assert_eq!(claimed(&[first, given]), (vec![None], vec![], 0));
     }
 
-    /// Else who let go would be given the address back, and whoever was granted it behind that is in conflict with him.
+    /// Otherwise a holder that let go would be given the address back, and would be in conflict with whoever was granted it next.
     #[test]
     fn what_went_with_its_subnet_and_ended_there_is_no_claim_where_another_journal_tells_of_it() {
         let key = Key::Address("10.0.0.1".parse().unwrap());
@@ -429,18 +433,18 @@ mod tests {
         assert_eq!(ended(&granted, &[&released, &granted]), 1);
         assert_eq!(ended(&released, &[&released, &granted]), 0, "whoever has it in the end claims it");
         assert_eq!((ended(&granted, &[&moved_on]), ended(&granted, &[&moved_on, &released_there])), (0, 1));
-        // As one of another realm that has nothing to do with it; and a release of something that never came.
+        // A release in another realm, which has nothing to do with the claim; and a release of something that never arrived.
         let stays = journal(1, &[(from, &grant(&first))]);
         let elsewhere = journal(2, &[(to, &grant(&first)), (to, &let_go)]);
         assert_eq!((ended(&stays, &[&released]), ended(&granted, &[&elsewhere])), (0, 0));
-        // Both networks are of one shard.
+        // Both networks are in one shard.
         let both = [(from, &grant(&first)), (from, &goes), (to, &comes), (to, &let_go), (to, &grant(&last))];
         let one = journal(1, &both);
         assert_eq!(ended(&one, &[&one]), 1);
     }
 
-    /// What moved with its subnet, on a line that is cut off, is where it was: nobody claims it where it came to, and what
-    /// was granted before it moved is claimed where it was granted.
+    /// A subnet that moved on a line which is cut off has not moved: nobody claims its holdings in the new network, and
+    /// those that were granted before the move are claimed where they were granted.
     #[test]
     fn a_subnet_that_moved_on_a_line_that_is_cut_off_is_claimed_nowhere_else() {
         let at = |address: &str| Key::Address(address.parse().unwrap());

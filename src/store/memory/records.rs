@@ -1,10 +1,10 @@
-//! The records of a network in memory: a map that never grows at once.
+//! The records of a network in memory: a map that never grows all at once.
 //!
-//! A plain hash table doubles in one go, which at a million records is a pause of a third of a second in the middle of a
-//! commit. This one is as many small tables as its records fill, and gets one more at a time, for which one table is split
-//! in two (linear hashing, Litwin 1980): some tenths of a millisecond, however much there is.
+//! A plain hash table doubles in one go. With a million records this is a pause of a third of a second in the middle of a
+//! commit. This map consists of as many small tables as its records fill. It adds one table at a time by splitting another
+//! one (linear hashing, Litwin 1980), which takes some tenths of a millisecond whatever the size of the map.
 //!
-//! It never gets fewer tables: what a network held once it may hold again.
+//! It never gets fewer tables: a network may come to hold again what it once held.
 
 use std::hash::BuildHasher;
 
@@ -13,7 +13,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::core::state::{Key, State};
 
-/// Records of a table on average, before there is one more.
+/// How many records a table has on average before another table is added.
 const TABLE_RECORDS: usize = 1_024;
 
 /// State by key. Finding, adding and removing cost the same at any size.
@@ -31,13 +31,12 @@ impl Default for StateByKey {
 }
 
 impl StateByKey {
-    /// What is there of a key.
     pub(super) fn get(&self, key: &Key) -> Option<&State> {
         let hash = self.hasher.hash_one(key);
         self.tables[self.table_of(hash)].find(hash, |(there, _)| there == key).map(|(_, state)| state)
     }
 
-    /// Puts a state in the place of what is there.
+    /// Stores a state, in place of the present one if there is any.
     pub(super) fn insert(&mut self, key: Key, state: State) {
         let hash = self.hasher.hash_one(key);
         let at = self.table_of(hash);
@@ -54,7 +53,6 @@ impl StateByKey {
         }
     }
 
-    /// Takes a key away, if it is there.
     pub(super) fn remove(&mut self, key: &Key) {
         let hash = self.hasher.hash_one(key);
         let at = self.table_of(hash);
@@ -62,12 +60,10 @@ impl StateByKey {
         self.len -= usize::from(removed.is_ok());
     }
 
-    /// Is nothing there?
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All records, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &State)> {
         self.tables.iter().flatten().map(|(key, state)| (key, state))
     }
@@ -83,7 +79,7 @@ impl StateByKey {
         if at < self.tables.len() { at } else { bits & (round - 1) }
     }
 
-    /// The table whose turn it is gives half of its records to a new one.
+    /// Moves half of the records of the table whose turn it is to a new one.
     fn split_next(&mut self) {
         let round = self.round();
         let turn = self.tables.len() - round;
@@ -96,7 +92,7 @@ impl StateByKey {
     }
 }
 
-/// Other bits of a hash than those by which a table finds its places: its records have these in common.
+/// Different bits of a hash than those by which a table finds its places: all records of a table have these bits in common.
 fn bits_of(hash: u64) -> usize {
     (hash >> 24) as usize
 }
@@ -121,7 +117,7 @@ mod tests {
         let count = 40 * TABLE_RECORDS as u32;
         for number in 0..count {
             records.insert(key(number), state.clone());
-            // What was there before the split, and what moved in it.
+            // Records from before the split, including those that moved in it.
             let earlier = number / 2;
             assert!(records.get(&key(earlier)).is_some(), "{earlier} after {number}");
             assert!(records.get(&key(number + count)).is_none());

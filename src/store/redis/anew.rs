@@ -1,18 +1,20 @@
-//! Redis was emptied, and whoever owned the register has it in memory: it is begun anew there, to be written by the usual commits.
+//! Redis was emptied, and the owner of the register still has it in memory. The register is begun anew in Redis, and then
+//! written by the usual commits.
 //!
 //! ```text
-//!  emptied ──`anew`──▶ heads behind what was told, taken by nobody else ──commits──▶ whole ──`post`──▶ served
+//!  emptied ──`anew`──▶ heads at what was told, taken by nobody else ──commits──▶ complete ──`post`──▶ served
 //! ```
 //!
-//! It stays the register that it was: its identity, its lines, its shards' times and the order of its generations go on. Its
-//! history before that is gone. Whoever finds it unfinished waits ([`MoveNotice::Anew`]); what a node left unfinished that ended
-//! meanwhile nobody serves.
+//! It stays the same register: its identity, its lines, the time of its shards and the order of its generations go on.
+//! Its earlier history is gone. A node that finds it unfinished waits ([`MoveNotice::Anew`]). If the node that writes it
+//! ends, nobody serves the unfinished register.
 //!
-//! **Once more.** Redis may be emptied again meanwhile, or go back to where part of it was written, or an answer may be lost. Then
-//! it is begun again: what stands there unfinished goes, if it is this process's own, by the tokens that it ends. Nobody else ended
-//! just those.
+//! **Once more.** Meanwhile Redis may be emptied again, or go back to a state in which only part was written, or an
+//! answer may be lost. Then the register is begun again. If an unfinished one is there, it is removed first, provided
+//! that this process began it. The heads show that: they name the tokens that were ended, and only this process ended
+//! exactly those.
 //!
-//! Neighbours: `serve::anew` writes what was in memory; `heal` gives back what only the last batches lack.
+//! Neighbours: `serve::anew` writes what was in memory; `heal` gives back what Redis lost if only the last batches are missing.
 
 use std::io;
 use std::sync::Arc;
@@ -35,20 +37,19 @@ use crate::store::moving::{Begun, MoveNotice, Opening};
 use crate::store::{Batch, Epoch, Head, ShardId, StoreError, Token};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// So many take-overs a head remembers.
+/// How many take-overs a head remembers.
 const TAKES_KEPT: usize = 16;
 
-/// A register that is begun anew.
 #[derive(Debug)]
 pub(super) struct Anew {
     register: u128,
-    /// Name of the node that has it in memory.
+    /// Name of the node that has the register in memory.
     by: String,
-    /// Where its shards begin, from shard 0.
+    /// The first head of each shard, from shard 0.
     heads: Vec<Head>,
-    /// The last take-overs of each, that one first.
+    /// The last take-overs of each shard, newest first.
     takes: Vec<String>,
-    /// Something else of a register is there.
+    /// Redis has something that this process did not write, so a person must decide.
     is_refused: AtomicBool,
 }
 
@@ -65,7 +66,8 @@ impl RedisStore {
         let heads = heads.collect::<Result<Vec<_>, _>>()?;
         let takes = (0..).map(ShardId).zip(&heads).map(|(shard, head)| takes(shared, shard, head));
         let takes = takes.collect::<Result<Vec<_>, _>>()?;
-        // Only its owner reads what lies in the directory, which it has open; and nothing of it is played again.
+        // Only the owner reads its directory, and it has the directory open; and nothing of the old register must be
+        // replayed here.
         let options =
             RedisOptions { opening: Opening::Unfinished(register), directory: None, heal_bytes: 0, ..options };
         let anew = Arc::new(Anew { register, by, heads: heads.clone(), takes, is_refused: AtomicBool::new(false) });
@@ -84,7 +86,7 @@ impl RedisStore {
     }
 }
 
-/// Whatever else keeps it from being begun passes: Redis is set otherwise, or was emptied just now.
+/// Any other obstacle may pass: Redis is configured wrongly, or was emptied just now.
 fn passes(error: StoreError) -> StoreError {
     match error {
         StoreError::Io { .. } | StoreError::Full => error,
@@ -95,7 +97,7 @@ fn passes(error: StoreError) -> StoreError {
     }
 }
 
-/// The head with which a shard goes on: under a fresh token, behind what somebody was told of.
+/// The head with which a shard goes on: under a fresh token, at the last batch that clients were told of.
 fn head(shared: &RedisShared, shard: ShardId, time: ShardTime) -> Result<Head, StoreError> {
     let (known, format) = shared.line(shard, |line| (line.known(shard), line.format()))?;
     Ok(Head {
@@ -110,7 +112,7 @@ fn head(shared: &RedisShared, shard: ShardId, time: ShardTime) -> Result<Head, S
     })
 }
 
-/// What its head remembers of take-overs, as `take.lua` writes it.
+/// What this head remembers of take-overs, in the form in which `take.lua` writes it.
 fn takes(shared: &RedisShared, shard: ShardId, head: &Head) -> Result<String, StoreError> {
     let this = format!("{} {} {}", head.epoch.0, scripts::hex(head.parent.0), head.seq.0);
     shared.line(shard, |line| {
@@ -120,7 +122,7 @@ fn takes(shared: &RedisShared, shard: ShardId, head: &Head) -> Result<String, St
 }
 
 impl Anew {
-    /// Begins it, where nothing of it is.
+    /// Begins the register if Redis has nothing of it.
     pub(super) async fn begin(&self, link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
         if link.place().is_in_cluster()
             && let Some(stray) = link.place().stray().await?
@@ -140,22 +142,22 @@ impl Anew {
         Err(self.refused(text))
     }
 
-    /// It is for somebody else to say what becomes of what is there.
+    /// A refusal that only a person can resolve, who must decide about the data in Redis.
     fn refused(&self, text: String) -> StoreError {
         self.is_refused.store(true, Ordering::Release);
         StoreError::Foreign(text.into())
     }
 
-    /// Calls a script that does something, unless something else is there.
+    /// Calls a script that acts only if nothing else is there. Returns whether it acted.
     async fn ask(&self, link: &mut Link, call: &ScriptCall) -> Result<bool, StoreError> {
         let answer = link.call(call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-        scripts::begun(answer).ok_or_else(|| failed::strange(link.name(), "the script answered something else"))
+        scripts::begun(answer).ok_or_else(|| failed::strange_script(link.name()))
     }
 
-    /// Takes away what this process began before, if that is what is there. Tells whether it was.
+    /// Removes what this process began before, if that is what is there. Returns whether it was.
     async fn clear(&self, link: &mut Link, shas: &Shas, keys: &Keys) -> Result<bool, StoreError> {
         let mut cursor = String::from("0");
-        // Before anything is looked for: what was sent before adds nothing from here on.
+        // The first call only removes the heads: after that nothing that was sent earlier adds a key.
         let mut gone = Vec::new();
         loop {
             if !self.ask(link, &self.clearing(shas, keys, (&gone, false))).await? {
@@ -182,7 +184,6 @@ impl Anew {
         call
     }
 
-    /// What it says of itself until it is whole.
     fn notice(&self) -> String {
         MoveNotice::Anew { by: self.by.clone() }.text()
     }
@@ -193,7 +194,7 @@ impl Anew {
         let names: Vec<String> = std::iter::once(keys.register()).chain(of_shards).collect();
         let mut call = ScriptCall::new(shas, LoadedScript::Anew, &names);
         call.arg(scripts::hex(self.register)).arg(FORMAT).number(self.heads.len() as u64).number(now_ms());
-        // No other node is to reach this one as the owner.
+        // No addresses, so that no other node takes this one for the owner and connects to it.
         call.arg(self.notice()).arg(&self.by).arg("").arg("").number(NODE_LEASE_MS);
         for ((shard, head), takes) in shards.zip(&self.takes) {
             let &Head { epoch, token, parent, seq, digest, time, generation, format } = head;
@@ -208,11 +209,11 @@ impl Anew {
         Ok(call)
     }
 
-    /// The shards are this process's, as if it had taken them.
+    /// Makes the shards this process's, as if it had taken them.
     pub(super) fn is_owned(&self, shared: &RedisShared) -> Result<(), StoreError> {
         for (shard, head) in (0..).map(ShardId).zip(&self.heads) {
             shared.line(shard, |line| {
-                // A line that nobody knew before is behind nothing.
+                // The line was unknown, so it cannot be behind anything.
                 let _ = line.take(head);
                 line.counts(head.token);
             })?;

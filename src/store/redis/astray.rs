@@ -1,11 +1,12 @@
 //! Records of IPv6 that lie in another hash than the one in which they are looked for.
 //!
-//! *Redis is started in a Czech locale, in which letters come before digits. A release before this one compared addresses in its
-//! scripts as strings, so by that locale: records came into hashes in which nobody looks for them. Who holds them is known as long as
-//! all hashes are read; but what lets one go finds nothing there, and is refused.* Scripts compare bytes since. What lies astray
-//! already is brought where it belongs, by the owner, when it loads the shard: before it serves, and where a change of it was refused.
+//! *Redis runs in a Czech locale, in which letters come before digits. An earlier release compared addresses in its scripts
+//! as strings, and so by that locale: records went into hashes in which nobody looks for them. A load reads all hashes, so
+//! their holders are known; but a release finds nothing in the right hash, and is refused.* Scripts compare bytes since. The
+//! owner moves stray records to the right hash when it loads the shard: before it serves, and after a change of one was refused.
 //!
-//! Beside commits a hash may look so that is not: its address space grew meanwhile, as the next one is gone. The script decides.
+//! While commits go on, a hash may look astray and not be: its range of addresses grew because the next hash was removed.
+//! The script decides.
 //!
 //! Called by `load`.
 
@@ -22,26 +23,24 @@ use crate::core::state::{Key, State};
 use crate::core::types::NetworkId;
 use crate::store::{ShardId, StoreError, Token};
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Hashes of one call.
 const HASHES_AT_ONCE: usize = 64;
 
-/// A hash of a network in which something lies that belongs elsewhere, by its LOW.
+/// A hash that has records which belong in another one: its network and its LOW.
 pub(super) type Astray = (NetworkId, Vec<u8>);
 
-/// The first and the last address of what a hash has; none where it has no addresses.
+/// The first and the last address in a hash; none if it has no addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span(Option<(Address, Address)>);
 
 impl Span {
-    /// Of records in the order of their keys.
+    /// The span of records, which come in the order of their keys.
     pub(super) fn of(records: &[(Key, State)]) -> Self {
         let address = |(key, _): &(Key, State)| if let Key::Address(address) = key { Some(*address) } else { None };
         Self(records.first().and_then(address).zip(records.last().and_then(address)))
     }
 
-    /// Does it begin before the LOW of its hash, or go on beyond that of the next one?
+    /// Does the span begin before the LOW of its hash, or reach beyond the LOW of the next one?
     fn reaches_out(self, low: &[u8], next: Option<&[u8]>) -> bool {
         let text = |address| FieldPlace::of(Key::Address(address)).field().into_bytes();
         self.0.is_some_and(|(first, last)| {
@@ -50,7 +49,7 @@ impl Span {
     }
 }
 
-/// The hashes of IPv6 in which something lies astray, of hashes in the order of their LOWs and what each has.
+/// The IPv6 hashes that have something astray. Takes hashes in the order of their LOWs, and the span of each.
 pub(super) fn among(hashes: &[Hash], spans: &[Span]) -> Vec<Astray> {
     let next = hashes.iter().skip(1).map(Some).chain([None]);
     let astray = hashes.iter().zip(next).zip(spans).filter(|(((id, kind, low), next), span)| {
@@ -60,10 +59,10 @@ pub(super) fn among(hashes: &[Hash], spans: &[Span]) -> Vec<Astray> {
     astray.map(|(((id, _, low), _), _)| (*id, low.clone())).collect()
 }
 
-/// Brings what lies in these where it is looked for.
+/// Moves the stray records of these hashes to where they are looked for.
 ///
 /// # Errors
-/// Redis does not answer; another one owns the shard; a record is there twice.
+/// Redis does not answer; another node owns the shard; a record exists twice.
 pub(super) async fn place(
     shared: &RedisShared,
     link: &mut Link,
@@ -79,7 +78,7 @@ pub(super) async fn place(
             call.arg(network.to_string()).arg(low);
         }
         let answer = link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-        let strange = || failed::strange(&shared.place, "the script answered something else");
+        let strange = || failed::strange_script(&shared.place);
         placed += match scripts::placed(answer).ok_or_else(strange)? {
             Placed::Done(count) => count,
             Placed::Absent => return Err(shared.absent(shard)),

@@ -1,11 +1,12 @@
-//! Redis went back past a hand-over, and what comes next is another node's to give back.
+//! Redis went back past a hand-over, and another node must give back its part first.
 //!
-//! Each node remembers what it changed itself: between two of its own stretches lies what others did while they owned the
-//! register. So a head may be older than everything that this one remembers, or stand at the end of a stretch of its own, and
-//! nothing be lost: the nodes that owned the shard then live, and play their parts one after the other, each as soon as the
-//! head stands where its take-over found it. Until then nothing is given up here, and nothing asked.
+//! A node remembers only what it changed itself. Between two of its own tenures there is what other nodes changed while
+//! they owned the register. So a head may be older than everything that this node remembers, or stand at the end of one
+//! of its earlier tenures, and yet nothing need be lost: the nodes that owned the shard in between may be alive. They
+//! replay their parts one after another, each as soon as the head stands where its take-over found it. Until then this
+//! node gives up nothing, and asks Redis for nothing else.
 //!
-//! That is bounded: by two leases in which nothing moves, and a minute in any case. Whoever owned it then may be gone.
+//! The wait is bounded, because those nodes may be gone: by two leases in which no shard moves, and by a minute in any case.
 //!
 //! Called by `heal`.
 
@@ -23,28 +24,26 @@ use super::shared::RedisShared;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::{Epoch, Head, ShardId, StoreError};
 
-/// How long it is waited for where no shard moves.
+/// How long to wait while no shard moves.
 const STANDS_STILL: Duration = Duration::from_millis(2 * NODE_LEASE_MS);
-/// How long in all.
 const WAITS_MAX: Duration = Duration::from_secs(60);
 
-/// More than that between two looks is time in which Redis was not reached.
+/// A longer pause between two looks is time during which Redis was not reached.
 const LOOKS_EVERY_MAX: Duration = Duration::from_secs(2);
 
-/// Where each shard stands.
 pub(super) type Points = [(ShardId, Point)];
 
-/// How long it was waited, and where the shards stood last.
+/// How long this node has waited, and where the shards stood at the last look.
 #[derive(Debug)]
 pub(super) struct Awaited {
     looked: Instant,
     waited: Duration,
-    /// Since something moved.
+    /// How long no shard has moved.
     still: Duration,
     stood: Vec<(ShardId, Point)>,
 }
 
-/// Looks once more. Is there still somebody to wait for?
+/// Notes another look. Is it still worth waiting for another node?
 pub(super) fn looks(awaited: &mut Option<Awaited>, points: &Points, now: Instant) -> bool {
     let Awaited { looked, waited, still, stood } = awaited.get_or_insert_with(|| Awaited {
         looked: now,
@@ -52,7 +51,7 @@ pub(super) fn looks(awaited: &mut Option<Awaited>, points: &Points, now: Instant
         still: Duration::ZERO,
         stood: points.to_vec(),
     });
-    // While Redis was not reached nobody could give back anything.
+    // While Redis was out of reach no node could give back anything.
     let since = now.saturating_duration_since(*looked).min(LOOKS_EVERY_MAX);
     *looked = now;
     *waited += since;
@@ -63,7 +62,7 @@ pub(super) fn looks(awaited: &mut Option<Awaited>, points: &Points, now: Instant
     *still < STANDS_STILL && *waited < WAITS_MAX
 }
 
-/// Those of these shards that somebody else may bring to where this process took them over.
+/// Which of these shards another node may still bring to where this process took them over.
 pub(super) fn may_come(
     journal: &Journal,
     elsewhere: &[ShardId],
@@ -79,12 +78,13 @@ pub(super) fn may_come(
     elsewhere.iter().filter(|shard| may_come(shard).is_some()).copied().collect()
 }
 
-/// May a line that stands at this head come to this point of an epoch? Epochs and batches of one line rise.
+/// Can the line of this head still reach this point of this epoch? On one line epochs and numbers of batches only rise.
 fn may_lead(head: &Head, point: Point, epoch: Epoch) -> bool {
     head.epoch < epoch || (head.epoch == epoch && head.token == point.token && head.seq < point.seq)
 }
 
-/// Plays this process's next part, keeps the register for whoever has the one after it, and says what is waited for.
+/// Replays the next part of this process, keeps the register for the node that has the part after it, and reports what is
+/// awaited.
 pub(super) async fn wait(
     shared: &RedisShared,
     link: &mut Link,
@@ -102,7 +102,8 @@ pub(super) async fn wait(
         let goals: Vec<(ShardId, Point)> = standing.iter().map(goal).collect();
         journal.missing(points, &goals)
     };
-    // What moves several shards waits for the one that others bring there first, and what follows it waits with it.
+    // A change of several shards waits for the shard that other nodes must bring forward first, and everything after it
+    // waits as well.
     let mut stand: HashMap<ShardId, Point> = points.iter().copied().collect();
     missing.retain(|Forgotten { moves, deed }| {
         let fits = !deed.is_found() && moves.iter().all(|one| stand.get(&one.shard) == Some(&one.before));
@@ -143,7 +144,7 @@ mod tests {
         for (head, may) in [
             (head(5, 2, 8), true),
             (head(4, 1, 6), true),
-            // It went on further, under that token or another.
+            // The shard went further, under that token or another.
             (head(5, 2, 10), false),
             (head(5, 3, 8), false),
             (head(6, 3, 8), false),
@@ -156,7 +157,7 @@ mod tests {
     fn what_stands_still_for_two_leases_or_moves_for_a_minute_is_not_waited_for() {
         let now = Instant::now();
         let at = |seconds, seq| (now + Duration::from_secs(seconds), [(ShardId(0), point(1, seq))]);
-        // Until which second it is waited, where it stands at these batches.
+        // The last second of the wait, given at which batch the shard stands at each time.
         let until = |stands: fn(u64) -> u64, seconds: &[u64]| {
             let mut awaited = None;
             let waits = |&second: &u64| {
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(until(|_| 5, &every), Some(10));
         assert_eq!(until(|second| second.min(9), &every), Some(19));
         assert_eq!(until(|second| second, &every), Some(60));
-        // Redis was gone in between.
+        // Redis was out of reach in between.
         let gone: Vec<u64> = (0..5).chain(200..300).collect();
         assert_eq!(until(|_| 5, &gone), Some(204));
     }

@@ -1,4 +1,4 @@
-//! Start: is this the server and the register that are to be served, whole? A register that is not there is made.
+//! The start: is this the right server, and does it have the right register, complete? A register that does not exist is made.
 //!
 //! Called by `mod`; every refusal says what was found and what to do.
 
@@ -21,15 +21,13 @@ use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{ShardId, StoreError};
 
-/// How long the first answers may take.
 const START_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is said besides where a register is begun by a node that has a secret to share with others (R-10).
+/// Added to the message when a node that has a cluster secret, and so expects other nodes, begins a register (R-10).
 const EXPECTS_OTHERS: &str = ". This node has a cluster secret: if other nodes were here before, this is not their register. Then stop \
                               it before it grants, and see whether Redis is the right one (`store.redis`, `store.prefix`) or was \
                               emptied: deploy/README.md has what to do, under \"Redis was emptied\"";
 
-/// What was found, or made, at the start.
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) server: ServerFacts,
@@ -37,13 +35,13 @@ pub(super) struct Begun {
     pub(super) register: u128,
     pub(super) shards: u16,
     pub(super) notice: Option<MoveNotice>,
-    /// Redis had gone back behind what a process before this one acknowledged, and somebody went on without it.
+    /// Redis had lost changes that an earlier process of this node acknowledged, and another node went on without them.
     pub(super) went_on: bool,
-    /// What its nodes left on their disks, and what it has all of, where it is opened to be moved.
+    /// Journals that nodes left on their disks and whose content is all in Redis, if the register is opened to be moved.
     pub(super) left_journals: Vec<LeftJournal>,
 }
 
-/// Checks the server, and opens or makes the register; what is to be begun `anew` is begun before.
+/// Checks the server, and opens or makes the register. A register that is to be begun `anew` is begun first.
 pub(super) async fn begin(
     link: &mut Link,
     keys: &Keys,
@@ -77,14 +75,12 @@ pub(super) async fn begin(
         call
     };
     let place = Arc::clone(link.name());
-    let initialised = |value| {
-        scripts::initialised(value).ok_or_else(|| failed::strange(&place, "the script answered something else"))
-    };
+    let initialised = |value| scripts::initialised(value).ok_or_else(|| failed::strange_script(&place));
     let in_cluster = link.place().is_in_cluster();
     let value = link.call(&call(may_make && !in_cluster), START_WITHIN).await.map_err(Failed::into_error)?;
     let mut found = initialised(value)?;
     if in_cluster && may_make && found == Initialised::None {
-        // Not there, or left behind elsewhere?
+        // Does the register not exist, or was it left behind on another server of the cluster?
         if let Some(stray) = link.place().stray().await? {
             return Err(broken_move(&place, keys, &stray, false));
         }
@@ -93,9 +89,9 @@ pub(super) async fn begin(
     }
     let said = if let Initialised::Register { notice, .. } = &found { notice.as_str() } else { "" };
     let notice = moving::check_notice(&place, keys, options, said)?;
-    let (register, shards) = check_register(found, (&place, in_cluster), keys, (options, wanted), identity)?;
+    let (register, shards) = check_register(found, &place, in_cluster, keys, options, wanted, identity)?;
     let mut went_on = false;
-    // Of what was moved already nothing is missing that was not missing then.
+    // After a register was moved away, nothing is acknowledged in it, so nothing new can be missing.
     let witnesses = if notice.is_none() { &options.witnesses[..] } else { &[] };
     for witness in witnesses {
         let identity = IdentityFile::read(witness)?;
@@ -111,7 +107,7 @@ pub(super) async fn begin(
     }
     if let Some(identity) = identity {
         let mut lost = Vec::new();
-        // Of another register nothing was acknowledged.
+        // Nothing was acknowledged in another register.
         if identity.known == Some(register) {
             went_on = reach::check(link, keys, identity, options.accept_rollback).await?;
             lost = reach::check_stood(link, keys, identity, options.accept_rollback).await?;
@@ -121,10 +117,11 @@ pub(super) async fn begin(
     Ok(Begun { server, shas, register, shards, notice, went_on, left_journals })
 }
 
-/// Where nobody says how many shards there are to be: how many are made where there is no register, and the heads of how many
-/// are looked for. To ask before which a register has costs a call, and spares one that names keys that are not there: it would
-/// be put off for as long as a Redis Cluster moves the slot. Where there is no register any head may be left of one, and another
-/// node may be making one of any number just now: `init` decides who makes it, and tells both how many it has.
+/// If the configuration does not give the number of shards: how many are made if there is no register, and how many heads
+/// are looked for. Asking an existing register for its number costs a call, but avoids a call that names keys which do not
+/// exist: a Redis Cluster would put that call off for as long as it moves the slot. If there is no register, any head may
+/// remain of an earlier one, and another node may be making one with any number right now. `init` decides who makes it, and
+/// tells both nodes how many shards it has.
 async fn number(link: &mut Link, keys: &Keys) -> Result<(u16, u16), StoreError> {
     let mut command = Cmd::new();
     command.arg("HGET").arg(keys.register()).arg("shards");
@@ -133,7 +130,7 @@ async fn number(link: &mut Link, keys: &Keys) -> Result<(u16, u16), StoreError> 
     Ok(there.map_or((SHARDS_OF_NEW, SHARDS_MAX), |shards| (shards, shards)))
 }
 
-/// Something of the slot is on another server of the cluster, as `stray` says, whether the register's own key is here or not.
+/// Another server of the cluster has keys of the slot, as `stray` says. `is_held`: the register's own key is here.
 pub(super) fn broken_move(place: &str, keys: &Keys, stray: &str, is_held: bool) -> StoreError {
     let prefix = keys.prefix();
     let (has, or) = if is_held { ("a register", "") } else { ("no register", "; or choose another `store.prefix`") };
@@ -151,7 +148,7 @@ pub(super) fn lost_register(place: &str, keys: &Keys, shard: ShardId, in_cluster
     StoreError::Damaged(format!("Redis at {place} has `{head}` but lost `{register}`; {what}").into())
 }
 
-/// So many of all shards have no head.
+/// This many of all shards have no head.
 pub(super) fn lost_heads(place: &str, keys: &Keys, (lost, all): (u64, u64), in_cluster: bool) -> StoreError {
     let (prefix, what) = (keys.prefix(), bring_back(in_cluster));
     let text = format!(
@@ -160,7 +157,7 @@ pub(super) fn lost_heads(place: &str, keys: &Keys, (lost, all): (u64, u64), in_c
     StoreError::Damaged(text.into())
 }
 
-/// What to do about a part of a register that is gone.
+/// What to do if a part of a register is gone.
 fn bring_back(in_cluster: bool) -> &'static str {
     if in_cluster {
         "where the move of its slot broke off the rest is on another server of the cluster (`redis-cli --cluster fix` ends one); else \
@@ -170,12 +167,15 @@ fn bring_back(in_cluster: bool) -> &'static str {
     }
 }
 
-/// What `init` found must be the register that this server is to keep, whole. Which one it is, and its shards.
+/// Checks that what `init` found is the register that this server should keep, and complete. Returns its identity and its
+/// number of shards.
 fn check_register(
     found: Initialised,
-    (place, in_cluster): (&Arc<str>, bool),
+    place: &Arc<str>,
+    in_cluster: bool,
     keys: &Keys,
-    (options, wanted): (&RedisOptions, Option<u16>),
+    options: &RedisOptions,
+    wanted: Option<u16>,
     identity: Option<&IdentityFile>,
 ) -> Result<(u128, u16), StoreError> {
     let prefix = keys.prefix();

@@ -1,21 +1,20 @@
-//! Where the tasks of the store do what may block: files of this machine.
+//! Where the tasks of the store do work that may block, such as writing files.
 
 use crate::store::StoreError;
 
-/// See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Blocking {
-    /// On threads for that: a disk that is slow holds up nothing else.
+    /// On threads of their own, so that a slow disk holds up nothing else.
     Threads,
-    /// Where the task runs, which is the only thread that there is.
+    /// Where the task runs, because there is no other thread.
     Here,
 }
 
 impl Blocking {
-    /// Does it there.
+    /// Does the work there.
     ///
     /// # Errors
-    /// Its own; [`StoreError::Poisoned`] if it crashed.
+    /// The errors of the work; [`StoreError::Poisoned`] if it crashed.
     pub(super) async fn run<T: Send + 'static>(
         self,
         act: impl FnOnce() -> Result<T, StoreError> + Send + 'static,

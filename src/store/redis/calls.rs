@@ -1,4 +1,4 @@
-//! What is asked of the store, each handed to the task that does it.
+//! The calls of the store. Each is handed to the task that carries it out.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ impl RedisStore {
         })
     }
 
-    /// Hands a job to a task and waits for what it answers.
+    /// Hands a job to a task and waits for the answer.
     pub(super) fn asked<J: Send + 'static, T: Send + 'static>(
         &self,
         job: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> J,
@@ -50,7 +50,7 @@ impl RedisStore {
         })
     }
 
-    /// Writes what is known of a late journal where files are written: whoever asks keeps a lease.
+    /// Updates the files of a late journal on a thread that may block, because the caller must also renew the lease.
     fn of_lates(
         &self,
         late: &Arc<Late>,
@@ -135,16 +135,16 @@ impl Store for RedisStore {
     }
 
     fn beside(&self, shard: ShardId) -> Later<Result<ShardImage, StoreError>> {
-        self.asked(|reply| load::LoadJob::Beside(shard, reply), |senders| Ok(&senders.loads))
+        self.asked(|reply| load::LoadJob::Beside(shard, reply), |senders| Ok(&senders.reads))
     }
 
     fn follow(&self, shard: ShardId, from: Head) -> Later<Result<Option<Followed>, StoreError>> {
-        self.asked(|reply| load::LoadJob::Follow(shard, from, reply), |senders| Ok(&senders.loads))
+        self.asked(|reply| load::LoadJob::Follow(shard, from, reply), |senders| Ok(&senders.reads))
     }
 
     fn commits_from_here(&self) {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that was closed commits nothing, here or elsewhere, and says so when it is asked.
+        // A store that was closed commits nothing, here or elsewhere, and says so when it is called.
         let _ = senders.as_mut().map(|senders| self.start_commits(senders, Some(&Handle::current())));
     }
 
@@ -207,7 +207,7 @@ impl Store for RedisStore {
         self.shared.introduce(card);
     }
 
-    /// Does not wait for what is played again: that renews the leases as it goes.
+    /// Does not wait for a replay, which renews the leases as it goes.
     fn renew(&self) -> Later<Result<(), StoreError>> {
         let (shared, begun) = (Arc::clone(&self.shared), Instant::now());
         let renewed = self.lease(checks::LeaseChange::Renewed);
@@ -233,7 +233,13 @@ impl Store for RedisStore {
     }
 
     fn recorded(&self, stretches: Vec<Stretch>, bytes: usize) -> Later<Result<Vec<RecordedBatch>, StoreError>> {
-        self.asked(|reply| load::LoadJob::Recorded(stretches, bytes, reply), |senders| Ok(&senders.loads))
+        self.asked(|reply| load::LoadJob::Recorded(stretches, bytes, reply), |senders| Ok(&senders.reads))
+    }
+
+    /// All of it at once, because there is little.
+    fn reread(&self, _: u64) -> Later<Result<Option<u64>, StoreError>> {
+        let checked = self.asked(load::LoadJob::Plate, |senders| Ok(&senders.reads));
+        Box::pin(async move { checked.await.map(|()| None) })
     }
 
     fn directory(&self) -> Option<PathBuf> {
@@ -245,7 +251,7 @@ impl Store for RedisStore {
         Box::pin(async move {
             let Some(Running { ground, tasks, directory }) = running else { return };
             for task in tasks {
-                // A task that crashed has nothing left to wait for.
+                // A crashed task has nothing left to wait for.
                 drop(task.await);
             }
             ground.shutdown();

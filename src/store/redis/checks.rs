@@ -1,5 +1,5 @@
-//! The task that takes shards, keeps their leases and knows the other nodes, on a connection of its own: none of it waits
-//! behind a batch.
+//! The task that takes shards, renews their leases and keeps track of the other nodes. It has a connection of its own, so
+//! that none of this waits for a batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::link::Link;
 use super::moving;
 use super::redo;
 use super::replicas::ReplicaWait;
-use super::scripts::{self, LoadedScript, Met, ScriptCall, Verdict};
+use super::scripts::{self, LoadedScript, Met, ScriptCall, ToldNode, Verdict};
 use super::shared::RedisShared;
 use super::take;
+use super::whole;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::moving::{LastOf, MoveNotice};
 use crate::store::{Apart, CommitError, Head, Holder, NodeCard, SeenNode, ShardId, StoreError, Token};
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// What becomes of the leases of all shards that are owned.
+/// What happens to the leases of all shards that this process owns.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum LeaseChange {
     Renewed,
@@ -39,36 +39,36 @@ pub(super) enum LeaseChange {
 /// A call of `take`, `renew`, `release`, `post`, `holder`, `review` or `meet`.
 pub(super) enum CheckJob {
     Take(ShardId, Token, oneshot::Sender<Result<Head, StoreError>>),
-    /// What is owned when its turn comes: a take-over before it may have drawn new tokens.
+    /// Applies to the shards that are owned when its turn comes: a take-over before it may have drawn new tokens.
     Lease(LeaseChange, oneshot::Sender<Result<(), StoreError>>),
-    /// The register says this of its move, if these are the ends of these shards.
+    /// Sets the notice of the register, if the shards end where expected.
     Post(Option<MoveNotice>, Vec<LastOf>, oneshot::Sender<Result<(), StoreError>>),
     /// Who owns the register?
     Holder(oneshot::Sender<Result<Option<Holder>, StoreError>>),
-    /// Is everything that somebody was told of where the shards are owned now?
+    /// Is everything that clients were told of in the register that others own now?
     Review(oneshot::Sender<Result<(), StoreError>>),
-    /// This node is here, or gone.
+    /// This node is here, or is leaving.
     Meet(bool, oneshot::Sender<Result<Vec<SeenNode>, StoreError>>),
 }
 
-/// Runs until every sender is gone, and looks once more then.
+/// Runs until every sender is gone, and then takes a last look.
 pub(super) async fn run(
     shared: Arc<RedisShared>,
     mut link: Link,
     mut jobs: mpsc::Receiver<CheckJob>,
     confirms: mpsc::Sender<confirms::ConfirmJob>,
 ) {
-    let mut waiting = VecDeque::new();
+    let (mut waiting, mut unread) = (VecDeque::new(), Vec::new());
     while let Some(job) = next(&mut jobs, &mut waiting).await {
-        // Nobody may wait any more: then the outcome is nobody's.
+        // If nobody waits for the answer any more, it is dropped.
         match job {
             CheckJob::Take(shard, token, reply) => {
                 let taken = take::take(&shared, &mut link, shard, token).await;
                 let (shared, confirms) = (Arc::clone(&shared), shared.waits().then(|| confirms.clone()));
-                // Beside the next one: their proofs go together.
+                // In a task beside the next take-over, so that their proofs are done together.
                 tokio::spawn(async move { drop(reply.send(proved(&shared, taken, shard, confirms).await)) });
             }
-            // What was played again meanwhile renewed it (see `playing`).
+            // A replay has renewed the lease meanwhile (see `playing`).
             CheckJob::Lease(LeaseChange::Renewed, reply) if reply.is_closed() => {}
             CheckJob::Lease(what, reply) => drop(reply.send(noted(&shared, lease(&shared, &mut link, what).await))),
             CheckJob::Post(notice, shards, reply) => {
@@ -82,21 +82,24 @@ pub(super) async fn run(
                 };
                 drop(reply.send(reviewed));
             }
-            CheckJob::Meet(here, reply) => drop(reply.send(noted(&shared, meet(&shared, &mut link, here).await))),
+            CheckJob::Meet(here, reply) => {
+                let met = meet(&shared, &mut link, here).await.map(|nodes| seen(nodes, &mut unread));
+                drop(reply.send(noted(&shared, met)));
+            }
         }
     }
     farewell::say(&shared, &mut link).await;
 }
 
-/// What came of it, which says whether Redis was reached.
+/// Notes whether the result shows that Redis was reached.
 fn noted<T>(shared: &RedisShared, ended: Result<T, StoreError>) -> Result<T, StoreError> {
     shared.was_asked(ended.as_ref().err());
     ended
 }
 
-/// What is done next: in the order of the calls, but for a renewal. All shards of a register are asked for at once, and to take
-/// them may last longer than the lease of the first: it is renewed between two of them. Never before a call that ends it: what
-/// was asked for behind that is of another tenure.
+/// The next job: in the order of the calls, except that a renewal goes first. All shards of a register are taken at once,
+/// and taking them may last longer than the lease of the first one, so it is renewed between two of them. But a renewal
+/// never overtakes a call that ends the lease: a renewal after that belongs to another tenure.
 async fn next(jobs: &mut mpsc::Receiver<CheckJob>, waiting: &mut VecDeque<CheckJob>) -> Option<CheckJob> {
     if waiting.is_empty() {
         waiting.push_back(jobs.recv().await?);
@@ -114,7 +117,7 @@ async fn next(jobs: &mut mpsc::Receiver<CheckJob>, waiting: &mut VecDeque<CheckJ
     }
 }
 
-/// A take-over counts when as many replicas have it as are wanted: nothing is loaded before.
+/// A take-over counts once as many replicas have it as are wanted. The shard is not loaded before.
 async fn proved(
     shared: &RedisShared,
     taken: Result<Head, StoreError>,
@@ -144,7 +147,7 @@ async fn lease(shared: &RedisShared, link: &mut Link, what: LeaseChange) -> Resu
         return Ok(());
     }
     if let LeaseChange::Ended = what {
-        // Until it is known that the lease was ended: it runs out, and another one takes over.
+        // As long as it is not known that the lease was ended, it may run out and another node may take over.
         shared.may_yield();
     }
     let number = link.number();
@@ -152,13 +155,14 @@ async fn lease(shared: &RedisShared, link: &mut Link, what: LeaseChange) -> Resu
     if let (LeaseChange::Ended, Err(StoreError::Io { .. })) = (what, &ended)
         && link.number() == number
     {
-        // The connection of before broke, perhaps while nobody used it, as where Redis went back: over a new one it is given back
-        // what it lacks. Nobody does that later, where this process ends.
+        // The connection had broken, perhaps while it was idle, for example because Redis went back. Over a new connection
+        // Redis is given what it lacks. This process is ending, so nobody would do that later.
         ended = lease_or_heal(shared, link, &shards, ms).await;
     }
     match (what, &ended) {
         (LeaseChange::Renewed, Ok(())) => shared.sees_owner_on(link.number()),
-        // What it finds may be a tenure of before: who woke late is not who owned the register last.
+        // If Redis goes back to this tenure later, it names this process as the owner. Another node may have been the
+        // owner since.
         (LeaseChange::Ended, Ok(())) => shared.yields(true),
         (LeaseChange::Renewed | LeaseChange::Ended, Err(_)) => {}
     }
@@ -173,7 +177,7 @@ async fn lease_or_heal(
 ) -> Result<(), StoreError> {
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
     match lease_once(shared, link, shards, ms).await {
-        // By another owner, or because Redis went back behind the take-over?
+        // Is it fenced by another owner, or did Redis go back to before the take-over?
         Err(StoreError::Fenced { .. }) if heal::again(shared, link).await? => {
             lease_once(shared, link, shards, ms).await
         }
@@ -199,7 +203,7 @@ async fn lease_once(
     ms: u64,
 ) -> Result<(), StoreError> {
     let answer = link.call(&lease_call(shared, shards, ms), ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || failed::strange(&shared.place, "the script answered something else");
+    let strange = || failed::strange_script(&shared.place);
     let of = |at: usize| shards.get(at).map(|(shard, _)| *shard).ok_or_else(strange);
     match scripts::verdict(answer).ok_or_else(strange)? {
         Verdict::Done => Ok(()),
@@ -210,19 +214,19 @@ async fn lease_once(
     }
 }
 
-/// By the head of the first shard: whoever has that takes the others (see `actors::service`).
+/// Reads the head of the first shard: its owner takes the other shards as well (see `actors::service`).
 pub(super) async fn holder(shared: &RedisShared, link: &mut Link) -> Result<Option<Holder>, StoreError> {
     shared.sound()?;
     let RegisterOwner { holder, lease, now } = owner(shared, link).await?;
-    // As the script that takes shards sees it: a lease that ends later than any given now is from a clock that went back.
+    // The same rule as in `take.lua`: a lease with more than twice its length left was given before the clock went back.
     Ok(holder.filter(|_| lease > now && lease - now <= 2 * NODE_LEASE_MS))
 }
 
-/// What the head of the first shard says of its owner.
+/// What the head of the first shard says about its owner.
 pub(super) struct RegisterOwner {
     /// None: nobody has taken it yet.
     pub(super) holder: Option<Holder>,
-    /// Until when, by the clock of Redis, in milliseconds; 0: it was let go.
+    /// When the lease ends, by the clock of Redis, in milliseconds; 0 if it was released.
     pub(super) lease: u64,
     now: u64,
 }
@@ -238,7 +242,9 @@ pub(super) async fn owner(shared: &RedisShared, link: &mut Link) -> Result<Regis
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time).map_err(|_| strange())?;
     let head: (Option<String>, Option<String>, Option<String>, Option<u64>) =
         redis::from_redis_value(head).map_err(|_| strange())?;
-    let (Some(name), Some(process), address, Some(lease)) = head else { return Err(shared.absent(ShardId(0))) };
+    let (Some(name), Some(process), address, Some(lease)) = head else {
+        return Err(whole::missing(shared, link, ShardId(0)).await);
+    };
     let holder = match process.as_str() {
         "" => None,
         process => {
@@ -249,7 +255,23 @@ pub(super) async fn owner(shared: &RedisShared, link: &mut Link) -> Result<Regis
     Ok(RegisterOwner { holder, lease, now: seconds * 1_000 + micros / 1_000 })
 }
 
-async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<SeenNode>, StoreError> {
+/// The nodes whose cards can be read. The others, `unread`, are logged when their cards change, not at each look.
+fn seen(nodes: Vec<ToldNode>, unread: &mut Vec<(String, String)>) -> Vec<SeenNode> {
+    let (mut seen, mut others) = (Vec::with_capacity(nodes.len()), Vec::new());
+    for (name, age_ms, text) in nodes {
+        match card_of(name.clone(), &text) {
+            Some(card) => seen.push(SeenNode { card, age_ms }),
+            None => others.push((name, text)),
+        }
+    }
+    for (node, card) in others.iter().filter(|other| !unread.contains(other)) {
+        tracing::warn!(node, card, "what a node says of itself in Redis cannot be read: it is not known to be there");
+    }
+    *unread = others;
+    seen
+}
+
+async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<ToldNode>, StoreError> {
     let own = shared.card();
     let keys = [shared.keys.nodes(), shared.keys.head(ShardId(0)), shared.keys.register()];
     let mut call = ScriptCall::new(&shared.shas, LoadedScript::Nodes, &keys);
@@ -263,28 +285,24 @@ async fn meet(shared: &RedisShared, link: &mut Link, here: bool) -> Result<Vec<S
             None => link.call(&call, ANSWER_WITHIN).await.map_err(Failed::into_error)?,
         },
     };
-    let strange = || failed::strange(&shared.place, "the script answered something else");
-    let nodes = match scripts::nodes(answer).ok_or_else(strange)? {
-        Met::Nodes(nodes) => nodes,
+    let strange = || failed::strange_script(&shared.place);
+    match scripts::nodes(answer).ok_or_else(strange)? {
+        Met::Nodes(nodes) => Ok(nodes),
         Met::Taken(age_ms) => {
             let text = format!(
                 "another node of the name `{}` was seen at Redis at {} {age_ms} ms ago; give each node a name of its own \
                  by `--node NAME` (`server.node`), or wait until the other one is gone",
                 own.name, shared.place
             );
-            return Err(StoreError::Locked(text.into()));
+            Err(StoreError::Locked(text.into()))
         }
-        Met::Newer(format) => return Err(newer(&shared.place, shared.keys.prefix(), format)),
-        Met::Foreign(found) => return Err(shared.foreign(found)),
-    };
-    Ok(nodes
-        .into_iter()
-        .filter_map(|(name, age_ms, text)| Some(SeenNode { card: card_of(name, &text)?, age_ms }))
-        .collect())
+        Met::Newer(format) => Err(newer(&shared.place, shared.keys.prefix(), format)),
+        Met::Foreign(found) => Err(shared.foreign(found)),
+    }
 }
 
-/// The answer of a call that writes; and, by a WAIT behind it, whether enough replicas are there: where nobody changes anything it
-/// would be found only by the next change.
+/// Makes a call that writes, and learns from a WAIT after it whether enough replicas are there. While nobody changes
+/// anything, this would otherwise only come out with the next change.
 async fn counted_behind(
     shared: &RedisShared,
     link: &mut Link,
@@ -299,20 +317,20 @@ async fn counted_behind(
     Ok(answer)
 }
 
-/// How far things stood before it is asked whether enough replicas have them.
+/// Where things stand before the replicas are asked whether they have everything up to here.
 struct ReplicaProbe {
-    /// None: it is enough that Redis has them.
+    /// None: it is enough that Redis has it.
     waiting: Option<ReplicaWait>,
     applied: u64,
     redo_bytes: u64,
-    /// By the connection of this number, on which all that Redis lost is there again.
+    /// Number of the connection to which Redis was given back everything that it had lost.
     number: u64,
-    /// The tokens under which the shards stand there.
+    /// The tokens under which the shards stand in Redis.
     stand: Vec<(ShardId, Token)>,
 }
 
-/// Is it to be asked whether replicas that were missing are there again? Where something may be acknowledged without them no
-/// round of confirmations waits for them. And whether what the process before this one left is there, whoever has it.
+/// Is it worth asking whether missing replicas are back? While changes may be acknowledged without them, no round of
+/// confirmations waits for them. Also asks whether Redis has what an earlier process of this node left on its disk.
 async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe> {
     let redo = shared.redo.as_ref()?;
     let waiting = shared.waiting();
@@ -323,7 +341,7 @@ async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe>
     if lacks {
         redo::try_again(shared);
     }
-    // What Redis lost is there again before it is asked who has it.
+    // Redis must be given back what it lost before it is asked who has it.
     let (_, number) = heal::ready(shared, link).await.ok()?;
     let shards = shared.lines().iter().map(|line| line.shard).collect();
     let heads = heal::read_heads(shared, link, shards).await.ok()?;
@@ -332,7 +350,7 @@ async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe>
     Some(ReplicaProbe { waiting, applied, redo_bytes, number, stand })
 }
 
-/// The answer of a call that writes; and, by a WAIT behind it, whether enough replicas have everything that was there before.
+/// Makes a call that writes, and learns from a WAIT after it whether enough replicas have everything that was there before.
 async fn answered_behind(
     shared: &RedisShared,
     link: &mut Link,
@@ -342,10 +360,10 @@ async fn answered_behind(
     let ReplicaProbe { waiting, applied, redo_bytes, number, stand } = probe;
     let waits = waiting.map(|waiting| confirms::waits_of(waiting, shared.replicas)).unwrap_or_default();
     let (answer, waited) = link.call_then(call, &waits, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    // That they are too few is said, and nothing waits for it.
+    // If they are too few this is only noted; nothing waits for them.
     let is_enough = waiting.is_none()
         || confirms::counted(&waited, &shared.place).is_ok_and(|counted| shared.replicas_answer(&counted).is_ok());
-    // On another connection it is another server's, perhaps, which may lack something.
+    // A new connection may lead to another server, which may lack something.
     if is_enough && link.number() == number {
         if waiting.is_some() {
             shared.journal().is_safe(applied);
@@ -357,7 +375,7 @@ async fn answered_behind(
     Ok(answer)
 }
 
-/// The register's records are in a format that came after this program.
+/// The records of the register are in a later format than this program knows.
 pub(super) fn newer(place: &Arc<str>, prefix: &str, format: u64) -> StoreError {
     let text = format!(
         "Redis at {place} has a register under `{prefix}` whose records are written in format {format}, and this version \
@@ -367,12 +385,12 @@ pub(super) fn newer(place: &Arc<str>, prefix: &str, format: u64) -> StoreError {
     StoreError::Foreign(text.into())
 }
 
-/// States of a node that its card tells.
+/// The states of a node in its card.
 const DRAINING: &str = "draining";
 const APART: &str = "apart:";
 
-/// `PROCESS VERSION PEERS CLIENTS STATE READS`; addresses may be missing. `STATE` is `draining`, or `apart:OWNER:REACHED,…` of a node
-/// that has no way to the owner. `READS` is for the scripts: the latest format of records that the node reads.
+/// `PROCESS VERSION PEERS CLIENTS STATE READS`; addresses may be missing. `STATE` is `draining`, or `apart:OWNER:REACHED,…`
+/// for a node that has no way to the owner. `READS` is for the scripts: the latest format of records that the node reads.
 fn card_text(card: &NodeCard) -> String {
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     format!(
@@ -386,7 +404,7 @@ fn card_text(card: &NodeCard) -> String {
     )
 }
 
-/// Out of service it is no successor, whomever it reaches; an older node reads that word alone.
+/// A node that is out of service is no successor, whichever nodes it reaches; and older nodes know only the word `draining`.
 fn state_text(card: &NodeCard) -> String {
     match &card.apart {
         _ if card.draining => DRAINING.to_owned(),
@@ -409,7 +427,7 @@ pub(super) fn card_of(name: String, text: &str) -> Option<NodeCard> {
     let process = u128::from_str_radix(words.next()?, 16).ok()?;
     let (version, peer_address, address) =
         (words.next()?.to_owned(), words.next()?.to_owned(), words.next()?.to_owned());
-    // Not there in what an older node writes.
+    // Cards of older nodes have no state.
     let state = words.next().unwrap_or_default();
     let (draining, apart) = (state == DRAINING, apart_of(state));
     Some(NodeCard { name, process, version, peer_address, address, draining, apart })
@@ -417,9 +435,11 @@ pub(super) fn card_of(name: String, text: &str) -> Option<NodeCard> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Seek};
+
     use super::*;
 
-    /// In which order these are done: `t` takes a shard, `r` renews, `e` ends the lease, `h` asks who owns the register.
+    /// The order in which these jobs are done: `t` takes a shard, `r` renews, `e` ends the lease, `h` asks who owns the register.
     async fn done(calls: &str) -> String {
         let (sender, mut jobs) = mpsc::channel(calls.len());
         for (at, call) in calls.chars().enumerate() {
@@ -449,7 +469,7 @@ mod tests {
         done
     }
 
-    /// A register of many shards at a far Redis: to take all of them lasts longer than the lease of the first.
+    /// With many shards and a distant Redis, taking all of them lasts longer than the lease of the first.
     #[tokio::test]
     async fn a_lease_is_renewed_between_take_overs_and_not_behind_all_of_them() {
         for (calls, order) in [("ttttr", "rtttt"), ("thtrht", "rththt"), ("trtr", "rrtt"), ("th", "th")] {
@@ -458,6 +478,24 @@ mod tests {
         assert_eq!(done("ttett").await, "ttett", "what is taken before is let go of, and what is taken then is not");
         assert_eq!(done("tettr").await, "tertt", "what is taken then is of another tenure");
         assert_eq!(done("trett").await, "rtett");
+    }
+
+    /// A node of a later version whose card has another form.
+    #[test]
+    fn a_node_whose_card_cannot_be_read_is_told_of_once_and_once_more_when_it_says_something_else() {
+        let card = NodeCard { name: "a".to_owned(), process: 7, ..NodeCard::default() };
+        let told = |strange: &str| vec![("a".to_owned(), 5, card_text(&card)), ("b".to_owned(), 6, strange.to_owned())];
+        let (mut unread, said) = (Vec::new(), Arc::new(tempfile::tempfile().unwrap()));
+        tracing::subscriber::with_default(tracing_subscriber::fmt().with_writer(Arc::clone(&said)).finish(), || {
+            for strange in ["zz", "zz", "zz 1", "zz 1", "zz"] {
+                let nodes = seen(told(strange), &mut unread);
+                assert_eq!(nodes, [SeenNode { card: card.clone(), age_ms: 5 }]);
+            }
+        });
+        let mut text = String::new();
+        (&*said).rewind().unwrap();
+        (&*said).read_to_string(&mut text).unwrap();
+        assert_eq!(text.matches("cannot be read").count(), 3, "{text}");
     }
 
     #[test]

@@ -1,13 +1,12 @@
-//! Which server has the register's slot now, on a Redis cluster.
+//! Finds the server that has the register's slot in a Redis cluster.
 //!
-//! All keys of a register lie in one slot, so that one script may change all of its shards together, and one primary has it
-//! at a time. Every server of the cluster is asked for it at once, whenever a connection is made and once a second by
-//! `watch`, and the claim of the highest config-epoch is believed: a failover and the move of a slot each raise it. A server
-//! that came back and knows of neither has a lower one.
+//! All keys of a register lie in one slot, so that one script can change all of its shards together. One primary has that
+//! slot at a time. Whenever a connection is made, and once a second by `watch`, every server of the cluster is asked who has
+//! the slot, all at once, and the claim with the highest config-epoch is believed: a failover and the move of a slot both
+//! raise it. A server that comes back and knows of neither claims a lower one.
 //!
-//! What is sent to a server that has the slot no more is refused by it (MOVED) before anything is done, and nothing here
-//! sends anything again: that is the committer's part. While the slot is moved it belongs to neither of the two, see
-//! `commit.lua`.
+//! A server that no longer has the slot refuses a call (MOVED) before it does anything. Nothing in this module sends a call
+//! again: the committer does that. While the slot is being moved, neither server has all of it; see `commit.lua`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,52 +22,48 @@ use super::refusal::{Unanswered, WayRefusal, joined};
 use super::shared::locked;
 use super::tls::RedisTls;
 
-/// How long one server may take; all are asked at once.
+/// How long one server may take to answer; all are asked at once.
 const ANSWER_WITHIN: Duration = Duration::from_millis(400);
 const SCHEME: &str = "redis+cluster://";
 
 type ServerAddress = (String, u16);
 
-/// The servers of a cluster, and the slot that counts.
 #[derive(Debug)]
 pub(super) struct RedisCluster {
-    /// Those that the URL names.
+    /// The servers in the URL.
     seeds: Vec<ServerAddress>,
-    /// How each is spoken to: everything but where it is.
+    /// How to connect to each server, except for its address.
     info: ConnectionInfo,
-    /// Over which each is reached, if it is to be so.
     tls: Option<Arc<RedisTls>>,
-    /// A key of the register.
     key: String,
     following: Following,
-    /// Those that the cluster named last.
+    /// The servers that the cluster named last.
     members: Mutex<Vec<ServerAddress>>,
-    /// Where the slot goes at the moment, if it is moved.
+    /// Where the slot is going, while it is being moved.
     moving: Mutex<Option<Arc<str>>>,
-    /// How many servers may have the slot instead, as one of those knows that name its primary.
+    /// How many other servers may get the slot, according to a server that names the present primary.
     replicas: AtomicUsize,
 }
 
-/// What one server of the cluster says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ClusterView {
     slot: u16,
-    /// Who has the slot.
+    /// The primary that has the slot.
     owner: Option<NamedPrimary>,
-    /// All that it knows to be there.
+    /// All servers that it knows to be there.
     members: Vec<ServerAddress>,
     /// Those of them that are primaries.
     primaries: Vec<ServerAddress>,
-    /// How many are replicas of the one that has the slot, or were primaries, failed, and have no slots any more: one of these may
-    /// have had this one, and is a replica of the other again when it is back.
+    /// How many servers are replicas of the one that has the slot, or were primaries, failed, and have no slots any more.
+    /// One of the latter may have had this slot, and will be a replica when it is back.
     replicas: usize,
-    /// To which other one it gives the slot at the moment; only its owner says so.
+    /// The server to which it is giving the slot at the moment; only the owner of the slot says so.
     moves_to: Option<String>,
 }
 
 impl ClusterView {
-    /// Reads the answer of CLUSTER NODES of the server at an address. Where they are reached `by_name`, that is by the name that
-    /// they announce, for which their certificates are.
+    /// Reads the answer to CLUSTER NODES of the server at an address. With `by_name`, servers are reached by the names that
+    /// they announce, because their certificates are for these.
     fn read(slot: u16, nodes: &str, asked: &ServerAddress, by_name: bool) -> Self {
         let mut view =
             Self { slot, owner: None, members: Vec::new(), primaries: Vec::new(), replicas: 0, moves_to: None };
@@ -78,7 +73,7 @@ impl ClusterView {
             let at = words.get(1)?;
             let (host, port) = at.split(['@', ',']).next()?.rsplit_once(':')?;
             let name = at.split(',').nth(1).filter(|name| by_name && !name.is_empty() && !name.contains('='));
-            // A server that nobody spoke to yet does not know its own address.
+            // A server to which nobody has spoken yet does not know its own address.
             let host = name.unwrap_or(if host.is_empty() { &asked.0 } else { host });
             Some((host.to_owned(), port.parse::<u16>().ok().filter(|&port| port > 0)?))
         };
@@ -125,8 +120,8 @@ fn contains(range: &str, slot: u16) -> bool {
 }
 
 impl RedisCluster {
-    /// Reads `redis+cluster://[user:password@]host:port[,host:port…][/0]`; none if it is another kind of URL. `key` is one of
-    /// the register's.
+    /// Reads `redis+cluster://[user:password@]host:port[,host:port…][/0]`; none if it is another kind of URL. `key` is one
+    /// of the register's.
     pub(super) fn of(
         url: &str,
         settings: &TcpSettings,
@@ -176,11 +171,11 @@ impl RedisCluster {
         RedisServer::at(self.info.clone().set_addr(ConnectionAddr::Tcp(host, port)), self.tls.as_ref())
     }
 
-    /// The primary that has the slot, as the server says that knows of the latest change.
+    /// The primary that has the slot, according to the server that knows of the latest change.
     pub(super) async fn primary(&self) -> Result<RedisServer, RedisError> {
         let (views, asked) = self.views().await?;
         let said = |host: &str, port: u16| views.iter().find(|((other, at), _)| (other.as_str(), *at) == (host, port));
-        // Whoever has it no more says so itself, whatever the others have heard yet.
+        // A primary that no longer has the slot says so itself, whatever the others have heard so far.
         if let Some(last) = self.following.last()
             && let Some((_, view)) = said(&last.host, last.port)
             && view.owner.as_ref().is_some_and(|owner| !owner.is_at(&last.host, last.port))
@@ -213,7 +208,7 @@ impl RedisCluster {
         self.server((host, port))
     }
 
-    /// The slot is moved, or is not.
+    /// Notes whether the slot is being moved.
     fn moves(&self, slot: u16, host: &str, port: u16, to: Option<&str>) {
         let mut moving = locked(&self.moving);
         match (&*moving, to) {
@@ -239,7 +234,7 @@ impl RedisCluster {
         &self.following
     }
 
-    /// How many servers may have the slot instead of its primary, whether they are there now or not.
+    /// How many other servers may get the slot, whether they are up now or not.
     pub(super) fn replicas(&self) -> usize {
         self.replicas.load(Ordering::Relaxed)
     }
@@ -261,14 +256,14 @@ impl RedisCluster {
             match asked {
                 Ok(Ok(view)) => views.push(view),
                 Ok(Err(error)) => unanswered.add(error),
-                // It crashed: nothing was said.
+                // The task crashed, so the server said nothing.
                 Err(_) => {}
             }
         }
         if views.is_empty() { Err(unanswered.told().unwrap_or_else(silent)) } else { Ok((views, asked)) }
     }
 
-    /// Another primary than the slot's that has keys of it all the same: a move broke off. All of them are asked.
+    /// A primary other than the owner of the slot that still has keys of it: a move was broken off. Asks all primaries.
     pub(super) async fn stray(&self) -> Result<Option<String>, RedisError> {
         let (views, _) = self.views().await?;
         let owner = self.following.last();
@@ -298,7 +293,7 @@ fn silent() -> RedisError {
     RedisError::from((ErrorKind::Client, "a server of the cluster does not answer"))
 }
 
-/// A server that is in no cluster says so with the first that is asked of one.
+/// A server that is not in a cluster says so in answer to the first CLUSTER command.
 fn in_cluster(error: RedisError, (host, port): &ServerAddress) -> RedisError {
     if !error.to_string().contains("cluster support disabled") {
         return error;
@@ -310,12 +305,11 @@ fn in_cluster(error: RedisError, (host, port): &ServerAddress) -> RedisError {
 }
 
 async fn view(server: &RedisServer, key: &str, address: &ServerAddress) -> Result<ClusterView, RedisError> {
-    let told = |error| server.told(error);
-    let mut connection = server.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
+    let mut connection = server.telling(server.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await).await?;
     let mut both = redis::pipe();
     both.cmd("CLUSTER").arg("KEYSLOT").arg(key).cmd("CLUSTER").arg("NODES");
-    let (slot, nodes): (u16, String) =
-        both.query_async(&mut connection).await.map_err(|error| in_cluster(told(error), address))?;
+    let answered = server.telling(both.query_async(&mut connection).await).await;
+    let (slot, nodes): (u16, String) = answered.map_err(|error| in_cluster(error, address))?;
     Ok(ClusterView::read(slot, &nodes, address, matches!(server, RedisServer::Secured(..))))
 }
 
@@ -357,7 +351,7 @@ mod tests {
         assert_eq!(view.moves_to.as_deref(), Some("127.0.0.1:7001"));
         assert_eq!(view.members.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7002]);
         assert_eq!(view.primaries.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7003]);
-        // Those that are away, too, and the one that may come back as one.
+        // This includes servers that are away, and the one that may come back as a replica.
         let may_have = |slot| ClusterView::read(slot, text, &asked, false).replicas;
         assert_eq!([may_have(0), may_have(100)], [3, 1]);
         assert_eq!(ClusterView::read(101, text, &asked, false).moves_to, None);
@@ -365,7 +359,7 @@ mod tests {
         let named = ClusterView::read(102, text, &asked, true);
         assert_eq!(named.owner.map(|owner| owner.host), Some("host.example".to_owned()));
         assert_eq!(named.members[0].0, "127.0.0.1", "it announces none");
-        // Alone and never spoken to: it does not know its address.
+        // A single server to which nobody has spoken yet does not know its address.
         let alone = ClusterView::read(3, "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n", &asked, false);
         assert_eq!(alone.owner, Some(NamedPrimary { epoch: 0, host: "127.0.0.1".to_owned(), port: 7000 }));
     }

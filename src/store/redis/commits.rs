@@ -1,8 +1,8 @@
-//! The task that sends batches: on one connection, in the order of the calls, several under way.
+//! The task that sends batches: on one connection, in the order of the calls, with several under way.
 //!
-//! Life of a batch here: encoded, netted, linked to the digest before it, sent by one call of the script together with the
-//! batches of the other shards; then its answer is waited for beside the next. All of them are applied or none: Redis runs
-//! a script whole, and the script compares before it writes.
+//! A batch is encoded, netted, and linked to the digest before it. One call of the script sends it together with the batches
+//! of the other shards. Its answer is awaited while the next call is sent. Either all batches of a call are applied or none:
+//! Redis runs a script whole, and the script compares before it writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,13 +28,14 @@ use crate::core::types::NetworkId;
 use crate::limits::BATCH_BYTES_MAX;
 use crate::store::{Batch, CommitError, Committed, Seq, StoreError, codec, fence};
 
-/// How long an answer may take before it is unknown and the connection is replaced. Shorter than the deadline of the
-/// committer, so that the same bytes can be sent once more within it.
+/// How long an answer may take before the outcome is unknown and the connection is replaced. Shorter than the deadline of
+/// the committer, so that the same bytes can be sent once more within it.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// How much longer an answer may take for each MiB of a call beyond what most are: of it every record is looked at twice.
+/// How much longer an answer may take for each MiB of a call beyond the usual size, because the script looks at every record
+/// twice.
 const LONGER_FOR_A_MIB: Duration = Duration::from_millis(200);
-/// Bytes of the longest call that is not of one act alone: a record stands in it twice.
+/// Bytes of the longest call that does not consist of a single act. A record appears in a call twice.
 const USUAL_CALL_BYTES: usize = 2 * BATCH_BYTES_MAX;
 
 /// A call of `commit`.
@@ -43,7 +44,7 @@ pub(super) struct CommitJob {
     pub(super) reply: oneshot::Sender<Result<Vec<Committed>, CommitError>>,
 }
 
-/// Runs until every sender is gone, then waits for what is under way.
+/// Runs until every sender is gone, then waits for the calls under way.
 pub(super) async fn run(
     shared: Arc<RedisShared>,
     mut link: Link,
@@ -51,30 +52,30 @@ pub(super) async fn run(
     confirms: mpsc::Sender<confirms::ConfirmJob>,
 ) {
     let under_way = TaskTracker::new();
-    // Connections on which an answer did not come: told by the tasks that wait for answers.
+    // Numbers of connections on which an answer did not come, reported by the tasks that wait for answers.
     let (broken, mut breaks) = mpsc::channel(64);
-    // When the answer to the last call must be there: what is sent behind a long one is not answered before that.
+    // When the answer to the last call is due. A call after a long one is not answered before it, so deadlines only move forward.
     let mut until = Instant::now();
     while let Some(CommitJob { batches, reply }) = jobs.recv().await {
         while let Ok(number) = breaks.try_recv() {
             link.broken(number);
         }
         if reply.is_closed() {
-            // Its caller gave it up before it was sent.
+            // The caller gave up before it was sent.
             continue;
         }
-        // Behind what Redis may have forgotten.
+        // First Redis is given back what it may have forgotten.
         let (connection, number) = match heal::ready(&shared, &mut link).await {
             Ok(connected) => connected,
             Err(failed) => {
-                let refused = Err(commit_error(failed));
+                let refused = Err(failed.into());
                 shared.was_asked_to_commit(&refused);
-                // Nobody may wait any more.
+                // Perhaps nobody waits any more.
                 let _ = reply.send(refused);
                 continue;
             }
         };
-        // What was decided before that was known, too.
+        // The batch may have been decided before it was known that Redis may evict records.
         if shared.may_evict() && !batches.iter().all(Batch::lets_go) {
             let _ = reply.send(Err(CommitError::NotApplied { cause: StoreError::Full }));
             continue;
@@ -97,7 +98,7 @@ pub(super) async fn run(
         under_way.spawn(async move {
             let (answer, over) = link::finish(answer, within, &shared.place).await;
             if over {
-                // A full queue tells of the same connection already.
+                // If the queue is full, it already has reports about the same connection.
                 let _ = broken.try_send(number);
             }
             let ended = match judge(&shared, &batches, &links, answer) {
@@ -116,13 +117,12 @@ pub(super) async fn run(
     under_way.wait().await;
 }
 
-/// How long the answer to a call of so many bytes may take.
 fn answer_within(bytes: usize) -> Duration {
     let beyond = bytes.saturating_sub(USUAL_CALL_BYTES) as f64 / f64::from(1 << 20);
     ANSWER_WITHIN + LONGER_FOR_A_MIB.mul_f64(beyond)
 }
 
-/// The call that commits these batches, and the digests with which it does.
+/// The call that commits these batches, and the digests that it gives them.
 fn call_of(shared: &RedisShared, batches: &[Batch]) -> Result<(ScriptCall, Vec<line::Lineage>), CommitError> {
     let refused = |cause| CommitError::NotApplied { cause };
     shared.sound().map_err(refused)?;
@@ -141,7 +141,7 @@ fn call_of(shared: &RedisShared, batches: &[Batch]) -> Result<(ScriptCall, Vec<l
     let mut links = Vec::with_capacity(batches.len());
     let mut parts = Vec::with_capacity(batches.len());
     for ((batch, bytes), net) in batches.iter().zip(&encoded).zip(nets) {
-        // After every check of this process: what is linked is sent.
+        // Only after every check of this process, because whatever is linked must be sent.
         let link = shared.line(batch.shard, |line| line.link(batch, bytes)).map_err(refused)?;
         parts.push((batch, bytes.as_slice(), net, link.parent.map(|parent| (parent, link.digest))));
         links.push(link);
@@ -152,7 +152,7 @@ fn call_of(shared: &RedisShared, batches: &[Batch]) -> Result<(ScriptCall, Vec<l
     Ok((call, links))
 }
 
-/// What is applied is acknowledged when as many replicas have it as are wanted. Until then nobody knows whether it stays.
+/// An applied batch is acknowledged once as many replicas have it as are wanted. Until then nobody knows whether it will stay.
 async fn confirmed(
     shared: &RedisShared,
     batches: &[Batch],
@@ -175,7 +175,8 @@ async fn confirmed(
     Ok(committed)
 }
 
-/// Where the shards stand before and after it. What follows nothing that was sent is refused, and moves none.
+/// Where the shards stand before and after the call. A batch that follows nothing that was sent will be refused, and moves
+/// no shard.
 fn moves_of(batches: &[Batch], links: &[line::Lineage]) -> Vec<Move> {
     let moves = batches.iter().zip(links).filter_map(|(batch, link)| {
         let &Batch { shard, token, seq, .. } = batch;
@@ -183,13 +184,6 @@ fn moves_of(batches: &[Batch], links: &[line::Lineage]) -> Vec<Move> {
         Some(Move { shard, before, after: Point { token, seq, digest: link.digest } })
     });
     moves.collect()
-}
-
-fn commit_error(failed: Failed) -> CommitError {
-    match failed {
-        Failed::NotApplied(cause) => CommitError::NotApplied { cause },
-        Failed::Unknown(cause) => CommitError::Unknown { cause },
-    }
 }
 
 /// What an answer means for the caller.
@@ -203,10 +197,9 @@ fn judge(
         if let Failed::NotApplied(StoreError::Full) = failed {
             shared.full();
         }
-        commit_error(failed)
+        CommitError::from(failed)
     })?;
-    let strange =
-        || CommitError::Unknown { cause: failed::strange(&shared.place, "the script answered something else") };
+    let strange = || CommitError::Unknown { cause: failed::strange_script(&shared.place) };
     let refused = |cause| CommitError::NotApplied { cause };
     let of = |at: usize| batches.get(at).zip(links.get(at)).ok_or_else(strange);
     match scripts::verdict(value).ok_or_else(strange)? {
@@ -249,7 +242,7 @@ fn judge(
     }
 }
 
-/// Tells what a step expected and what is there instead.
+/// Says what a step expected and what is there instead.
 fn mismatch(
     shared: &RedisShared,
     batch: &Batch,

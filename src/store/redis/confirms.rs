@@ -1,19 +1,20 @@
-//! The task that proves: that a batch lies on its shard's line under a token that is still its owner's, and that as many
-//! replicas have it as are wanted. On a connection of its own, so that the next batch is committed meanwhile.
+//! The task that proves two things: that a batch lies on its shard's line under a token that is still its owner's, and that
+//! as many replicas have it as are wanted. Its connection is its own, so that the next batch is committed meanwhile.
 //!
-//! One round at a time: whatever was asked before it begins goes into it, as one call of the script and one WAIT behind it
-//! on the same connection. A WAIT that stood between batches would hold up each of them, and one on a connection that wrote
-//! nothing says yes to nothing; so the script writes a mark.
+//! One round runs at a time. All that was asked before it begins goes into it, as one call of the script and one WAIT after
+//! it on the same connection. A WAIT between batches would hold up each of them, and one on a connection that wrote nothing
+//! proves nothing, so the script writes a mark.
 //!
-//! Where `store.redis_degrade` says so, what too few replicas have is acknowledged when it is on this machine's disk (`redo`);
-//! then only those are waited for that answered last.
+//! If `store.redis_degrade` permits it, a change that too few replicas have is acknowledged once it is on this machine's
+//! disk (`redo`). From then on a round waits only for as many replicas as answered last.
 //!
-//! **On disk** replicas are waited for by a WAITAOF behind the WAIT. By WAITAOF alone each round would take a second: a replica
-//! that is asked how far it has flushed answers as it reads, before it flushed that, and tells the rest once a second. WAIT
-//! ends when it has flushed what it read, if it flushes each change; asked again then, it has it.
+//! **On disk.** If replicas must have a change on their disks, a WAITAOF follows the WAIT. With WAITAOF alone each round
+//! would take a second: a replica answers that question as soon as it reads it, before it flushes what it read together
+//! with it, and otherwise reports only once a second. If a replica flushes each change, it answers the WAIT after the
+//! flush, and then answers the WAITAOF at once.
 //!
-//! What was committed before this task's connection was replaced is unknown: the same bytes are sent again, recognised, and
-//! confirmed where they are.
+//! If this task's connection was replaced after a batch was written, the outcome is unknown: the same bytes are sent again,
+//! recognised, and confirmed where they are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,28 +32,25 @@ use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use crate::store::{CommitError, Digest, Seq, ShardId, StoreError, Token};
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-/// How long Redis waits for its replicas, and as long again for their disks. Shorter than the deadline of the committer, so that
-/// it is tried again within it.
+/// How long Redis waits for its replicas, and then as long again for their disks. Shorter than the deadline of the
+/// committer, so that it can be tried again within it.
 const REPLICAS_WITHIN: Duration = Duration::from_millis(500);
-/// Calls that one round answers.
 const ROUND_CALLS_MAX: usize = 256;
 
-/// What is to be proved: a batch on a shard's line, and the token under which it is asked.
+/// What is to be proved: a batch on a shard's line, and the token under which the caller asks.
 pub(super) type ProofName = (ShardId, Token, Seq, Digest);
 
-/// A call of `confirm`; or the end of a commit or of a take-over.
+/// A call of `confirm`, or the last part of a commit or a take-over.
 pub(super) struct ConfirmJob {
     pub(super) names: Vec<ProofName>,
-    /// The connection of this task that stood before what is named was written; none: it may be any.
+    /// This task's connection at the time before the batches were written; none if any connection will do.
     pub(super) since: Option<u64>,
-    /// Answers leave under it: what it names is told.
+    /// Answers will leave on the strength of this proof, so clients are told of what it names.
     pub(super) tells: bool,
     pub(super) reply: oneshot::Sender<Result<(), CommitError>>,
 }
 
-/// Asks for a proof in the next round, and waits for it.
 pub(super) async fn ask(
     jobs: &mpsc::Sender<ConfirmJob>,
     names: Vec<ProofName>,
@@ -71,7 +69,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc
         let number = match heal::ready(&shared, &mut link).await {
             Ok((_, number)) => number,
             Err(failed) => {
-                let refused = Err(error_of(failed));
+                let refused = Err(failed.into());
                 shared.was_asked_to_commit(&refused);
                 next.drain(..).for_each(|job| drop(job.reply.send(refused.clone())));
                 continue;
@@ -93,7 +91,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc
     }
 }
 
-/// Proves what all of these ask for; each alone if that cannot be proved together.
+/// Proves what all these jobs ask for, or each job by itself if the proof of all together fails.
 async fn prove(shared: &Arc<RedisShared>, link: &mut Link, round: Vec<ConfirmJob>) {
     if round.is_empty() {
         return;
@@ -106,7 +104,7 @@ async fn prove(shared: &Arc<RedisShared>, link: &mut Link, round: Vec<ConfirmJob
     }
     let mut proved = confirm(shared, link, &names).await;
     if matches!(proved, Err(CommitError::Fenced { .. })) {
-        // By another owner, or because Redis went back behind it?
+        // Is it fenced by another owner, or did Redis go back to before the batch?
         proved = match heal::again(shared, link).await {
             Ok(true) => confirm(shared, link, &names).await,
             Ok(false) => proved,
@@ -121,7 +119,7 @@ async fn prove(shared: &Arc<RedisShared>, link: &mut Link, round: Vec<ConfirmJob
             let told = |&(shard, token, seq, digest): &ProofName| shared.tells(shard, Point { token, seq, digest });
             proved = job.names.iter().try_for_each(told);
         }
-        // Nobody may wait any more.
+        // Perhaps nobody waits any more.
         drop(job.reply.send(proved));
     }
 }
@@ -142,9 +140,8 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
     }
     let waits = waiting.map_or_else(Vec::new, |waiting| waits_of(waiting, shared.waited_for()));
     let (applied, number) = (shared.journal().applied_last(), link.number());
-    let (answer, waited) = link.call_then(&call, &waits, ANSWER_WITHIN).await.map_err(error_of)?;
-    let strange =
-        || CommitError::Unknown { cause: failed::strange(&shared.place, "the script answered something else") };
+    let (answer, waited) = link.call_then(&call, &waits, ANSWER_WITHIN).await.map_err(CommitError::from)?;
+    let strange = || CommitError::Unknown { cause: failed::strange_script(&shared.place) };
     let of = |at: usize| names.get(at).map(|name| name.0).ok_or_else(strange);
     match scripts::verdict(answer).ok_or_else(strange)? {
         Verdict::Done => {}
@@ -156,10 +153,10 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
     if waits.is_empty() {
         return Ok(());
     }
-    let counted = counted(&waited, &shared.place).map_err(error_of)?;
+    let counted = counted(&waited, &shared.place).map_err(CommitError::from)?;
     match shared.replicas_answer(&counted) {
         Ok(()) => {
-            // What was not named may be missing on another connection.
+            // The server at the other end of a new connection may lack earlier entries, which this round does not name.
             if link.number() == number {
                 shared.journal().is_safe(applied);
             }
@@ -169,14 +166,7 @@ async fn confirm(shared: &Arc<RedisShared>, link: &mut Link, names: &[ProofName]
     }
 }
 
-fn error_of(failed: Failed) -> CommitError {
-    match failed {
-        Failed::NotApplied(cause) => CommitError::NotApplied { cause },
-        Failed::Unknown(cause) => CommitError::Unknown { cause },
-    }
-}
-
-/// The commands that wait for so many replicas.
+/// The commands that wait for this many replicas.
 pub(super) fn waits_of(waiting: ReplicaWait, replicas: u32) -> Vec<Cmd> {
     let within = REPLICAS_WITHIN.as_millis() as u64;
     let mut memory = Cmd::new();
@@ -191,7 +181,7 @@ pub(super) fn waits_of(waiting: ReplicaWait, replicas: u32) -> Vec<Cmd> {
     }
 }
 
-/// What the answers of [`waits_of`] say.
+/// Reads the answers to the commands of [`waits_of`].
 pub(super) fn counted(waited: &[Result<Value, RedisError>], place: &Arc<str>) -> Result<Counted, Failed> {
     let strange = || Failed::Unknown(failed::strange(place, "replicas are waited for, and not counted"));
     let count = |value: &Value| match value {
@@ -205,13 +195,13 @@ pub(super) fn counted(waited: &[Result<Value, RedisError>], place: &Arc<str>) ->
     let on_disk = match waited.get(1) {
         None => None,
         Some(Ok(Value::Array(values))) => match &values[..] {
-            // Nobody is counted while Redis itself has it not on its disk.
+            // While Redis itself does not have it on its disk, no replica counts.
             [Value::Int(0), _] => Some(OnDisk::NotYet),
             [Value::Int(_), replicas] => Some(OnDisk::Replicas(count(replicas)?)),
             _ => return Err(strange()),
         },
         Some(Ok(_)) => return Err(strange()),
-        // Whatever else stands in the way was in the way of the script and of WAIT, too.
+        // Any obstacle that concerns more than WAITAOF would have stopped the script or the WAIT, too.
         Some(Err(error)) => Some(OnDisk::Refused(error.detail().unwrap_or_default().into())),
     };
     Ok(Counted { in_memory, on_disk })

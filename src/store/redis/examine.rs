@@ -1,4 +1,5 @@
-//! A look at Redis that changes nothing but its cache of scripts, and leaves nothing behind: for a doctor, not for a server.
+//! Examines Redis without changing anything but its cache of scripts, and leaves nothing behind. For the doctor, not for a
+//! server.
 
 use std::time::{Duration, Instant};
 
@@ -19,89 +20,89 @@ use crate::store::moving::{MoveNotice, Origin};
 use crate::store::{NodeCard, ShardId, StoreError, chain};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Calls whose time is taken.
+/// How many calls are timed.
 const ROUND_TRIPS: usize = 100;
 
-/// Numbers of batches of a shard that Redis has less of than it had.
+/// Batches of a shard that Redis had and has lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WentBack {
-    /// Up to this one it was acknowledged by this server.
+    /// This server acknowledged batches up to this one.
     pub acknowledged: u64,
-    /// It stands here.
+    /// The last batch that Redis has.
     pub stands_at: u64,
 }
 
-/// The register that Redis holds under the prefix.
+/// The register under the prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRegister {
     /// Its identity, 32 hex digits.
     pub register: String,
-    /// Version of its keys, as it says.
+    /// Version of its keys, as it states it.
     pub format: String,
-    /// In which format the records of its first shard are written.
+    /// The format of the records of its first shard.
     pub records: u64,
-    /// Its shards.
+    /// Its number of shards.
     pub shards: u64,
-    /// What it says of itself, where nobody is to serve it: it is moved, or not whole yet.
+    /// Its notice, if nobody is to serve it: it was moved, or is not complete yet.
     pub notice: Option<MoveNotice>,
 }
 
-/// What was seen.
+/// What the examination found.
 #[derive(Debug)]
 pub struct ExaminedServer {
-    /// Where it was asked.
+    /// The server that was asked.
     pub place: String,
-    /// Whether all that was said there is encrypted.
+    /// Is the connection encrypted?
     pub is_over_tls: bool,
-    /// When its certificate ends, if that is soon.
+    /// When the server's certificate expires, if that is soon.
     pub certificate_ends: Option<NearEnd>,
     /// What it is, with its version: `Valkey 8.0.1`.
     pub engine: String,
-    /// Whether INFO is permitted; else nothing is known but what follows it.
+    /// Is INFO permitted? If not, only the fields after `findings` are known.
     pub is_known: bool,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
-    /// Why the scripts cannot do what they do, if so: a right that is missing, for one.
+    /// Why the scripts would not work, if so: for example because a right is missing.
     pub refusal: Option<StoreError>,
     /// What an acknowledged change survives.
     pub durability: String,
     /// Its memory.
     pub memory: Option<Memory>,
-    /// Its clock, milliseconds since 1970.
+    /// Its clock, in milliseconds since 1970.
     pub time_ms: u64,
-    /// How long calls took, the shortest first.
+    /// How long calls took, shortest first.
     pub round_trips: Vec<Duration>,
     /// The register under the prefix, if there is one.
     pub held: Option<HeldRegister>,
-    /// What is missing of it though the rest is there, or lies where nobody looks for it: a start is refused for that, or what was
-    /// started ends.
+    /// A part of the register is missing though the rest exists, or lies where nobody looks for it. A start would be refused
+    /// for this, and a running server would end.
     pub lost: Option<StoreError>,
-    /// The register that this node is to find there, by its directory; 32 hex digits.
+    /// The register that this node should find there, according to its directory; 32 hex digits.
     pub known: Option<String>,
-    /// The shard that went back, if one did and stays there.
+    /// A shard that went back and has not recovered, if there is one.
     pub behind: Option<WentBack>,
-    /// Nodes that were seen lately, with how long ago in milliseconds.
+    /// Nodes that were seen lately, and how long ago, in milliseconds.
     pub nodes: Vec<(NodeCard, u64)>,
 }
 
 /// The version of keys that this program knows.
 pub const KNOWN_FORMAT: &str = FORMAT;
 
-/// Looks at the Redis of these options. Blocks; call it where blocking is allowed.
+/// Examines the Redis of these options. Blocks; call it where blocking is allowed.
 ///
 /// # Errors
-/// It is not reached, is no primary, or does not answer.
+/// Redis is not reached, is not a primary, or does not answer.
 pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
     let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
     let wanted = (options.replicas, options.degrade);
     on_a_link(options, move |link, keys| async move { look(link, &keys, wanted, identity.as_ref()).await })
 }
 
-/// Whether a register can be moved from there into the Redis of these options. Blocks, as [`examine`] does. Tells whether an earlier
-/// move from there was broken off in it.
+/// Checks whether a register can be moved from there into the Redis of these options. Blocks, as [`examine`] does. Returns
+/// whether an earlier move from there was broken off in it.
 ///
 /// # Errors
-/// It is not reached, cannot keep a register, or has one under that prefix.
+/// Redis is not reached, cannot keep a register, or has one under that prefix.
 pub fn look_at_target(options: &RedisOptions, from: Origin) -> Result<bool, StoreError> {
     let replicas = options.replicas;
     on_a_link(options, move |mut link, keys| async move {
@@ -111,7 +112,29 @@ pub fn look_at_target(options: &RedisOptions, from: Origin) -> Result<bool, Stor
     })
 }
 
-/// Does this over a connection, on a runtime of its own.
+/// Whether the Redis of these options cannot keep a register at all, because of its settings or of what it is. False if it is
+/// not reached. Blocks, as [`examine`] does.
+pub fn is_unfit(options: &RedisOptions) -> bool {
+    let replicas = options.replicas;
+    let findings = on_a_link(options, move |mut link, _| async move {
+        let in_cluster = link.place().is_in_cluster();
+        Ok(ServerFacts::facts(&mut link).await.findings(replicas, in_cluster))
+    });
+    findings.is_ok_and(|findings| findings.iter().any(|finding| finding.refuses))
+}
+
+/// The register in the Redis of these options, if there is one, and its notice of a move. Blocks, as [`examine`] does.
+///
+/// # Errors
+/// Redis cannot be reached, or what is there is no register.
+pub fn register_there(options: &RedisOptions) -> Result<Option<(u128, Option<MoveNotice>)>, StoreError> {
+    on_a_link(options, move |mut link, keys| async move {
+        let found = moving::look(&mut link, &keys).await?;
+        Ok(found.map(|found| (found.register, found.notice)))
+    })
+}
+
+/// Runs `work` with a connection, on a runtime of its own.
 fn on_a_link<T, F>(options: &RedisOptions, work: impl FnOnce(Link, Keys) -> F + Send + 'static) -> Result<T, StoreError>
 where
     T: Send + 'static,
@@ -122,7 +145,7 @@ where
     let runtime = runtime("store-redis-look", 1)?;
     let (told, asked) = std::sync::mpsc::sync_channel(1);
     runtime.spawn(async move {
-        // Whoever asked waits.
+        // The caller waits for it.
         let _ = told.send(work(Link::new(place, None), keys).await);
     });
     let crashed = |_| StoreError::Poisoned("its task crashed".into());
@@ -148,8 +171,11 @@ async fn look(
     round_trips.sort();
     let in_cluster = link.place().is_in_cluster();
     let held = held(&mut link, keys).await?;
+    let (nodes, unread) = nodes(&mut link, keys, time_ms).await?;
     let mut findings = server.findings(replicas, in_cluster);
-    // Where the rest is says more than that it is missing.
+    findings.extend(unread);
+    findings.extend(link.place().silent_sentinels().await.map(|problem| Finding { refuses: false, problem }));
+    // If another server has the rest, that explains more than the fact that it is missing here.
     let lost = match halved(&link, keys, held.is_some()).await {
         Ok(Some(halved)) => Some(halved),
         Ok(None) => lost(&mut link, keys, held.as_ref()).await?,
@@ -159,7 +185,7 @@ async fn look(
         }
     };
     let known = identity.and_then(IdentityFile::expected).map(|register| format!("{register:032x}"));
-    // Of another register nothing was acknowledged.
+    // The node acknowledged nothing in another register.
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
     let mut behind = None;
     if let Some(identity) = identity.filter(|_| is_known && lost.is_none()) {
@@ -168,13 +194,13 @@ async fn look(
         {
             behind = Some(WentBack { acknowledged: noted.told.seq.0, stands_at });
         } else {
-            // Of what somebody went on without the next start tells, and is not refused.
+            // If another node went on without these changes, the next start reports this and is not refused.
             let lacking = reach::lacking_since_stop(&mut link, keys, identity).await?;
             let refused = lacking.into_iter().find(|lacking| !lacking.went_on);
             behind = refused.map(|lacking| WentBack { acknowledged: lacking.told.0, stands_at: lacking.there });
         }
     }
-    // What is refused as it is need not be tried.
+    // If the server is refused anyway, there is no need to try the scripts.
     let refusal = if findings.iter().any(|finding| finding.refuses) { None } else { refusal(&mut link, keys).await };
     Ok(ExaminedServer {
         place: link.name().to_string(),
@@ -192,18 +218,18 @@ async fn look(
         lost,
         known,
         behind,
-        nodes: nodes(&mut link, keys, time_ms).await?,
+        nodes,
     })
 }
 
-/// What a start would be refused with, once it tries what the scripts do.
+/// The refusal that a start would meet when it tries what the scripts do.
 async fn refusal(link: &mut Link, keys: &Keys) -> Option<StoreError> {
     let tried = match link.shas().await {
         Ok(shas) => server::probe(link, &shas, keys).await.map(drop),
         Err(failed) => Err(failed),
     };
     match tried {
-        // That it is full is found by what it tells of its memory, and a start goes on.
+        // A full Redis shows in the figures of its memory, and a start goes on.
         Ok(()) | Err(Failed::NotApplied(StoreError::Full)) => None,
         Err(failed) => Some(failed.into_error()),
     }
@@ -236,17 +262,17 @@ async fn held(link: &mut Link, keys: &Keys) -> Result<Option<HeldRegister>, Stor
     }))
 }
 
-/// A part of a register without the rest, as a start looks for it.
+/// Looks for a part of a register without the rest, as a start does.
 async fn lost(link: &mut Link, keys: &Keys, held: Option<&HeldRegister>) -> Result<Option<StoreError>, StoreError> {
     let all = match held {
-        // Another release knows what that is to have.
+        // Only another release knows what such a register should have.
         Some(held) if held.format != FORMAT => return Ok(None),
         Some(held) => held.shards.min(SHARDS_MAX.into()),
         None => SHARDS_MAX.into(),
     };
     let shards = (0..).map(ShardId).take(usize::try_from(all).unwrap_or_default());
     let mut pipeline = Pipeline::new();
-    // One key each: a command of several is put off while a cluster moves the slot.
+    // One key in each command: a command with several keys is put off while a cluster moves the slot.
     shards.clone().for_each(|shard| _ = pipeline.cmd("EXISTS").arg(keys.head(shard)));
     let answer = link.read(&pipeline, ANSWER_WITHIN).await?;
     let found: Vec<bool> =
@@ -263,11 +289,11 @@ async fn lost(link: &mut Link, keys: &Keys, held: Option<&HeldRegister>) -> Resu
     })
 }
 
-/// A register of which another server of the cluster has something, although the slot is not its own: a move of it broke off. What
-/// is here may look whole all the same, to whoever reads no more than its heads.
+/// Does another server of the cluster have something of the register although the slot is not its own? Then a move of the
+/// slot was broken off. The part that is here may still look complete to anybody who only reads its heads.
 ///
 /// # Errors
-/// A finding: whether it is so cannot be said, or is not the question, as the slot is moved just now.
+/// A finding: this cannot be determined, or not while the slot is being moved.
 async fn halved(link: &Link, keys: &Keys, is_held: bool) -> Result<Option<StoreError>, Finding> {
     let place = link.place();
     if let Some(moving) = place.moving() {
@@ -287,19 +313,44 @@ async fn halved(link: &Link, keys: &Keys, is_held: bool) -> Result<Option<StoreE
     }
 }
 
-/// Those that count, as `nodes.lua` counts them.
-async fn nodes(link: &mut Link, keys: &Keys, now_ms: u64) -> Result<Vec<(NodeCard, u64)>, StoreError> {
+/// The nodes that count, by the rule of `nodes.lua`, and a finding for each of which nothing more than the name can be read.
+async fn nodes(link: &mut Link, keys: &Keys, now_ms: u64) -> Result<(Vec<(NodeCard, u64)>, Vec<Finding>), StoreError> {
     let mut command = Cmd::new();
     command.arg("HGETALL").arg(keys.nodes());
     let answer: Value = link.ask(command, ANSWER_WITHIN).await?;
     let all: Vec<(String, String)> =
         redis::from_redis_value(answer).map_err(|_| strange(link.name(), "its nodes are none"))?;
-    let card = |(name, value): (String, String)| {
-        let (process, rest) = value.split_once(' ')?;
-        let (seen, card) = rest.split_once(' ')?;
-        // The card names the process too.
-        let card = checks::card_of(name, card).filter(|card| super::scripts::hex(card.process) == process)?;
-        Some((card, now_ms.saturating_sub(seen.parse().ok()?)))
-    };
-    Ok(all.into_iter().filter_map(card).filter(|(_, age_ms)| *age_ms < NODE_LEASE_MS).collect())
+    let (mut seen, mut unread) = (Vec::with_capacity(all.len()), Vec::new());
+    for (name, value) in all {
+        let said = said_of(&value);
+        let age_ms = said.map_or(0, |(_, seen_ms, _)| now_ms.saturating_sub(seen_ms));
+        if age_ms >= NODE_LEASE_MS {
+            continue;
+        }
+        let card = said.and_then(|(process, _, card)| {
+            // The card names the process as well.
+            checks::card_of(name.clone(), card).filter(|card| super::scripts::hex(card.process) == process)
+        });
+        match card {
+            Some(card) => seen.push((card, age_ms)),
+            None => unread.push(unreadable(&name, &keys.nodes())),
+        }
+    }
+    Ok((seen, unread))
+}
+
+/// The process of a node, when it was seen, and its card.
+fn said_of(value: &str) -> Option<(&str, u64, &str)> {
+    let (process, rest) = value.split_once(' ')?;
+    let (seen, card) = rest.split_once(' ')?;
+    Some((process, seen.parse().ok()?, card))
+}
+
+fn unreadable(node: &str, key: &str) -> Finding {
+    let problem = format!(
+        "has an entry of node `{node}` in `{key}` that this program cannot read, so other nodes do not see that node; if it runs a \
+         newer allod, use the `doctor` of that one, otherwise restart it, or remove the entry of a node that is gone: `HDEL {key} \
+         {node}`"
+    );
+    Finding { refuses: false, problem }
 }

@@ -1,9 +1,9 @@
 //! What an error of Redis means.
 //!
-//! Every error belongs to one of three classes. *Not applied*: Redis says so itself before a script begins (`NOSCRIPT`,
+//! Every error belongs to one of three classes. *Not applied*: Redis refuses the command before a script begins (`NOSCRIPT`,
 //! `LOADING`, `BUSY`, `OOM`, `READONLY`, …), or there was no connection. *Unknown*: the connection broke, or no answer came
-//! in time, after the command may have been sent; it may run later still, on the old connection. And an error inside a
-//! script, which does not roll back: unknown as well, whatever its code.
+//! in time, after the command may have been sent; it may even run later, on the old connection. The third class is an error
+//! inside a script: scripts do not roll back, so the outcome is unknown whatever the code.
 
 use std::sync::Arc;
 
@@ -11,19 +11,18 @@ use redis::RedisError;
 
 use super::refusal::WayRefusal;
 use super::scripts::ScriptCall;
-use crate::store::StoreError;
+use crate::store::{CommitError, StoreError};
 
-/// Why a command did not end well.
 #[derive(Debug, Clone)]
 pub(super) enum Failed {
     /// Certainly nothing was done.
     NotApplied(StoreError),
-    /// Nobody knows.
+    /// Nobody knows whether it was done.
     Unknown(StoreError),
 }
 
 impl Failed {
-    /// The same, told otherwise.
+    /// The same class with another error.
     pub(super) fn map(self, told: impl FnOnce(StoreError) -> StoreError) -> Self {
         match self {
             Self::NotApplied(error) => Self::NotApplied(told(error)),
@@ -37,16 +36,26 @@ impl Failed {
     }
 }
 
-/// Is the connection to be replaced: it broke, or leads to a server that is no primary, or not yet, or has not the slot?
+impl From<Failed> for CommitError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::NotApplied(cause) => CommitError::NotApplied { cause },
+            Failed::Unknown(cause) => CommitError::Unknown { cause },
+        }
+    }
+}
+
+/// Must the connection be replaced? It broke, or leads to a server that is not a primary, is not ready yet, or does not have
+/// the slot.
 pub(super) fn is_over(error: &RedisError) -> bool {
     error.code().is_none_or(|code| ["READONLY", "MASTERDOWN", "LOADING", "MOVED", "CLUSTERDOWN"].contains(&code))
 }
 
-/// Digits of the hash by which a script is known.
+/// Number of digits in the hash that identifies a script.
 const SHA_DIGITS: usize = 40;
 
-/// Codes with which Redis refuses a command before it begins it. A script that runs may be refused a command of its own
-/// with the same codes.
+/// Codes with which Redis refuses a command before it begins. A command inside a running script may be refused with the same
+/// codes.
 const NOT_BEGUN: [&str; 15] = [
     "NOSCRIPT",
     "LOADING",
@@ -65,7 +74,7 @@ const NOT_BEGUN: [&str; 15] = [
     "EXECABORT",
 ];
 
-/// Was it raised by a script that was running? Redis names the script then, and where in it. What the script wrote before
+/// Was it raised by a running script? Then Redis names the script and the place in it. Whatever the script wrote before
 /// stays written.
 fn is_inside_script(error: &RedisError) -> bool {
     let text = error.detail().unwrap_or_default();
@@ -75,40 +84,41 @@ fn is_inside_script(error: &RedisError) -> bool {
     })
 }
 
-/// Did Redis refuse it because its user lacks a right? Inside a script it does not say who that is, nor of which command.
+/// Did Redis refuse it because the user lacks a right? Inside a script Redis says neither which user nor which command.
 pub(super) fn is_denied(error: &RedisError) -> bool {
-    // Of several commands together only the text says it.
+    // For several commands sent together only the text says it.
     let text = error.to_string();
     let said = ["NoPerm", "NOPERM", "The user executing the script can't", "ACL failure in script"];
     said.iter().any(|words| text.contains(words))
 }
 
-/// Did Redis not let somebody in who is named wrongly in the URL, or has it no database of that number?
+/// Did Redis refuse the user or password in the URL, or does it have no database with that number?
 pub(super) fn is_misnamed(error: &RedisError) -> bool {
     let text = error.to_string();
     let said = ["DB index is out of range", "SELECT is not allowed"];
     said.iter().any(|words| text.contains(words)) || lets_nobody_in(error)
 }
 
-/// Does it want another user or password than the URL names?
+/// Does it want another user or password than those in the URL?
 pub(super) fn lets_nobody_in(error: &RedisError) -> bool {
     let text = error.to_string();
     let said = ["WRONGPASS", "NOAUTH", "AuthenticationFailed"];
     said.iter().any(|words| text.contains(words)) || error.kind() == redis::ErrorKind::AuthenticationFailed
 }
 
-/// The user of the URL is not let in at a server. Its own words are not passed on by the client, and name neither.
+/// The user in the URL is not let in at a server. The client library does not pass on the server's own words, which name
+/// neither user nor address.
 pub(super) fn not_let_in(user: Option<&str>, at: &redis::ConnectionAddr) -> RedisError {
     let who = user.map_or_else(
         || "user `default` (`store.redis` names none)".to_owned(),
         |user| format!("user `{user}` (of `store.redis`)"),
     );
     let text = format!("{who} is not let in at {at}: set the password there, or in `store.redis`");
-    // As Redis itself says it: it is of no use to try again.
+    // The same code that Redis uses, so that the caller knows that trying again is useless.
     redis::make_extension_error("NOAUTH".to_owned(), Some(text))
 }
 
-/// An error of a script as it is told: where a right is missing, whose and which.
+/// Explains an error of a script: if a right is missing, which user needs which right.
 pub(super) fn of_script(error: RedisError, call: &ScriptCall) -> RedisError {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) if is_denied(&error) => {
@@ -119,13 +129,13 @@ pub(super) fn of_script(error: RedisError, call: &ScriptCall) -> RedisError {
     }
 }
 
-/// What reading failed of, as this user.
+/// The error of a read by this user.
 pub(super) fn of_reading(error: &RedisError, user: &str, name: &Arc<str>) -> StoreError {
     let lacks = format!("user `{user}` lacks a right (`ACL SETUSER {user} +COMMAND` gives it)");
     with_right(error, store_error("reading from", name, error), &lacks)
 }
 
-/// An error, and where a right is missing, which it is.
+/// An error, with the missing right if that is the reason.
 fn with_right(error: &RedisError, told: StoreError, lacks: &str) -> StoreError {
     match told {
         StoreError::Io { context, source } if is_denied(error) => {
@@ -154,24 +164,25 @@ pub(super) fn store_error(doing: &str, name: &Arc<str>, error: &RedisError) -> S
     if let Some(moves) = of_moving_slot(&said(error)) {
         return moving(context, moves);
     }
-    // As one sentence: the error repeats the one below it.
+    // In one sentence: the error repeats its own cause.
     let for_good = is_denied(error) || is_misnamed(error);
     let kind = if for_good { std::io::ErrorKind::PermissionDenied } else { std::io::ErrorKind::Other };
     let source = std::io::Error::new(kind, said(error));
     StoreError::Io { context, source: Arc::new(source) }
 }
 
-/// A slot is being moved, and what was asked for may be on either side.
+/// A slot is being moved, and the data may be on either side.
 pub(super) fn moving(context: Arc<str>, why: String) -> StoreError {
     StoreError::Io { context, source: Arc::new(std::io::Error::new(std::io::ErrorKind::ResourceBusy, why)) }
 }
 
-/// Is it that?
+/// Does this error say that a slot is being moved?
 pub(super) fn is_moving(error: &StoreError) -> bool {
     matches!(error, StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::ResourceBusy)
 }
 
-/// What Redis says while it moves a slot key by key (ASK, TRYAGAIN), for people. Who gives it away it does not say.
+/// What Redis says while it moves a slot key by key (ASK, TRYAGAIN), for people. It does not say which server gives the slot
+/// away.
 fn of_moving_slot(said: &str) -> Option<String> {
     let said = said.trim_start_matches('"');
     if let Some((slot, to)) = said.strip_prefix("Ask: ").and_then(|rest| rest.split_once(' ')) {
@@ -181,11 +192,11 @@ fn of_moving_slot(said: &str) -> Option<String> {
         .then(|| "the slot of the register is being moved to another server of the Redis cluster".into())
 }
 
-/// Its words. Of several commands that were asked together the first says what there is to say; and that a client found it is said
-/// by who says it. What is told of a sentinel, or of whoever is not let in, needs no code.
+/// The words of an error. For several commands sent together, the first error says all there is to say. The remark that the
+/// client library found the error is dropped, and so is the code of errors that concern a sentinel or a user who is not let in.
 pub(super) fn said(error: &RedisError) -> String {
     let text = error.to_string();
-    // Where rustls explains itself on the web.
+    // rustls adds the address of an explanation on the web.
     let text = text.split_once(": https://").map_or(text.as_str(), |(words, _)| words);
     let of_first = text.strip_prefix("Pipeline failure").and_then(|rest| rest.split_once(", error: "));
     let first = of_first.map(|(_, rest)| rest.split_once("), (Index ").map_or(rest, |(first, _)| first));
@@ -193,11 +204,11 @@ pub(super) fn said(error: &RedisError) -> String {
     let own = text
         .strip_prefix("\"NOAUTH\": ")
         .filter(|told| ["the sentinel ", "user `"].iter().any(|by| told.starts_with(by)));
-    // What the client adds to its words.
+    // The client library adds this to the server's words.
     own.unwrap_or(text).replacen(" - Client: ", " ", 1)
 }
 
-/// What the making of a connection failed of, as this user.
+/// The error of making a connection, for this user.
 pub(super) fn of_connecting(doing: &str, error: &RedisError, user: &str, name: &Arc<str>) -> StoreError {
     let lacks = format!(
         "user `{user}` lacks a right that each connection needs (+ping +role +script|load +evalsha and more: \
@@ -215,6 +226,11 @@ pub(super) fn timed_out(doing: &str, name: &Arc<str>) -> StoreError {
 pub(super) fn strange(name: &Arc<str>, what: &str) -> StoreError {
     let source = Arc::new(std::io::Error::other(what.to_owned()));
     StoreError::Io { context: format!("understanding Redis at {name}").into(), source }
+}
+
+/// An answer that no script of ours gives.
+pub(super) fn strange_script(name: &Arc<str>) -> StoreError {
+    strange(name, "the script answered something else")
 }
 
 #[cfg(test)]
@@ -241,7 +257,7 @@ mod tests {
         assert!(is_moving(&class("ASK 1 h:1").into_error()) && !is_moving(&class("BUSY no").into_error()));
     }
 
-    /// The words of several versions of Redis; some give what a script is refused a code that is theirs for commands, too.
+    /// The wording of several versions of Redis. Some report a command refused inside a script with the code of a refused call.
     #[test]
     fn only_what_was_refused_before_a_script_began_was_not_applied() {
         let inside = " script: 5a0222b015ea20cb7a0d3c13dfd08e991b619f5b, on @user_script:206.";

@@ -1,19 +1,19 @@
-//! The last that is asked of Redis before this process ends: has it all that somebody was told of? What it lost is given back as
-//! ever, and what others went on without is put aside; and it is noted how far that is, for the next start (see `identity`).
-//! Where that cannot be known now (Redis is away, or another node gives back its part first) all that is remembered is left on
-//! this machine's disk (see `redo`): its memory ends with the process, and nobody else knew.
+//! The last question to Redis before this process ends: does it have everything that clients were told of? What it lost is
+//! given back as usual, and what others went on without is put aside. Then it is noted how far that is, for the next start
+//! (see `identity`). If this cannot be answered now (Redis is away, or another node gives back its part first), all that is
+//! remembered is left on this machine's disk (see `redo`): the memory ends with the process, and nobody else has it.
 //!
-//! *An owner and its primary are cut off from all others, and no replica is waited for: it acknowledges, and is stopped. The primary
-//! has everything, and nobody goes on from it.* So where replicas are not waited for, it is asked whether those that follow have
-//! everything, and whether most of those answer who say which server is the primary; else all of it is left, too. *A replica was promoted;
-//! before the old primary follows it, or any that the sentinels know, its owner grants and is stopped. The one that was away is promoted
-//! next.* So where somebody decides who the primary is, all that they know of must follow, and one at least; and those that followed
-//! another run of Redis are missed, too.
+//! *An owner and its primary are cut off from all others, and no replica is waited for: the owner acknowledges, and is
+//! stopped. The primary has everything, but nobody goes on from it.* So if replicas are not waited for, the present
+//! followers must have everything, and most of those who say who the primary is must answer; otherwise everything is left on
+//! disk, too. *A replica was promoted. Before the old primary, or any other server that the sentinels know, follows it, its
+//! owner grants and is stopped. The server that was away is promoted next.* So if somebody decides who the primary is, all
+//! servers that they know must follow, and at least one; and followers of another run of Redis count as missing.
 //!
-//! So also where the store stopped: Redis was emptied and nobody wrote it anew, or went back, or lost a part, or has another register.
-//! Whoever brings its data back may bring an older copy. Where it went back, that is left which was not put aside, and what was noted
-//! of it then stays. Not of a register that was moved: whoever moved it saw to that. Nor of one that this process wrote anew, which has
-//! all of it; but how far it had been acknowledged is noted.
+//! The same goes for a store that stopped because Redis was emptied and not written anew, went back, lost a part, or has
+//! another register: whoever brings the data back may bring an older copy. If Redis went back, what was not put aside is
+//! left, and the earlier note of it stays. It does not go for a register that was moved, as the move took care of that; nor
+//! for one that this process wrote anew, which has everything: of that only how far it had been acknowledged is noted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +29,11 @@ use super::server::{self, ServerFacts};
 use super::shared::RedisShared;
 use crate::store::{Seq, StoreError};
 
-/// A stop has waited for Redis before this.
+/// Kept short, because a stop has already waited for Redis before this.
 const LOOKS_WITHIN: Duration = Duration::from_secs(2);
-/// How long replicas are waited for: those that follow closely have everything in a moment.
+/// How long replicas are waited for: those that follow closely have everything within a moment.
 const REPLICAS_WITHIN: Duration = Duration::from_millis(300);
 
-/// See the module's text.
 pub(super) async fn say(shared: &RedisShared, link: &mut Link) {
     let has_told = shared.lines().iter().any(|line| line.told.seq > Seq(0));
     if !shared.serves() || !has_told || shared.has_moved_away() {
@@ -48,7 +47,7 @@ pub(super) async fn say(shared: &RedisShared, link: &mut Link) {
         Ok(Err(error)) => error.to_string(),
         Err(_) => "Redis does not answer".to_owned(),
     };
-    // Also where not all of it is remembered, or the disk takes no more than this.
+    // In any case: perhaps not everything is remembered any more, or the disk has no room for more than this note.
     shared.stands();
     match redo::leave(shared).await {
         Ok(None) => tracing::warn!(
@@ -74,8 +73,8 @@ pub(super) async fn say(shared: &RedisShared, link: &mut Link) {
     }
 }
 
-/// It has, or what it lacks is put aside. Of one that stopped this is not asked: what it has is not what it had. But of one that went
-/// back it is: what it lacks may have been put aside.
+/// Checks that Redis has everything, or that what it lacks is put aside. A store that stopped is not asked: what Redis has
+/// now is not the register that it had. But if Redis went back it is asked, because what it lacks may have been put aside.
 async fn has_everything(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
     if !shared.has_gone_back() {
         shared.sound()?;
@@ -83,17 +82,18 @@ async fn has_everything(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     let (_, number) = heal::ready(shared, link).await.map_err(Failed::into_error)?;
     late::review(shared, link).await?;
     outlives_a_failover(shared, link).await?;
-    // Another server may be the primary by now, and nobody looked what that has.
+    // Another server may have become the primary, and nobody has looked at its data.
     if link.number() == number { Ok(()) } else { Err(lacks(shared, "its primary was replaced meanwhile".to_owned())) }
 }
 
-/// Not all who may be the primary next are known to have everything.
+/// The error if it is not known that every server that may be the next primary has everything.
 fn lacks(shared: &RedisShared, why: String) -> StoreError {
     let context = format!("asking who else has what is in Redis at {}", shared.place).into();
     StoreError::Io { context, source: Arc::new(std::io::Error::other(why)) }
 }
 
-/// Does whoever may be the primary next have everything? Where replicas are waited for, they have what was acknowledged.
+/// Does every server that may be the next primary have everything? If replicas are waited for, they have whatever was
+/// acknowledged.
 async fn outlives_a_failover(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
     if shared.waits() {
         return Ok(());

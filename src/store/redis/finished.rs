@@ -1,9 +1,10 @@
-//! A register that is served says again that it is unfinished: Redis went back to before the last word of the move that brought it
-//! there, or of whoever wrote it anew. What was changed since is played again (see `heal`), and so that word must be, too: the next
-//! start would be refused, and a move that is begun again would remove what is served.
+//! Removes the notice of a register that is served, once more. Redis went back to before the last step of the move that
+//! brought the register there, or of writing it anew: the step that removed the notice. What was changed since is
+//! replayed (see `heal`), and so must that step be. Otherwise the next start would be refused, and a new attempt to move
+//! would remove the register.
 //!
-//! Only by who has every shard under a token of its own. Nobody takes a shard to serve it while the register is unfinished, so it
-//! was finished when these were taken, and what they stand on is whole.
+//! Only a process that has every shard under a token of its own does this. Nobody takes a shard to serve it while the
+//! register is unfinished. So the register was complete when this process took the shards.
 
 use super::heal;
 use super::link::Link;
@@ -12,10 +13,10 @@ use super::shared::RedisShared;
 use crate::store::moving::{LastOf, MoveNotice};
 use crate::store::{ShardId, StoreError};
 
-/// How often it is said where the shards stand, while batches are on their way to them on another connection.
+/// How often this is tried while batches on another connection still move the shards.
 const TRIES: u32 = 3;
 
-/// Says it, where the register has this notice.
+/// Removes the notice, if the register has this one.
 pub(super) async fn say(
     shared: &RedisShared,
     link: &mut Link,
@@ -42,7 +43,7 @@ pub(super) async fn say(
     Err(heal::behind(shared))
 }
 
-/// Where all shards stand, if each stands under a token of this process; and what the register says now.
+/// Where all shards stand, if each stands under a token of this process; and updates the notice to what the register says now.
 async fn ends(
     shared: &RedisShared,
     link: &mut Link,

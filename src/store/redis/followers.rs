@@ -1,7 +1,7 @@
-//! Which replicas follow Redis, and which were seen to and do no more: by name, for the operator who is told that too few are
-//! there. WAIT counts them and names none; INFO names those that are connected.
+//! Which replicas follow Redis, and which were seen and are gone: by name, for an operator who learns that there are too
+//! few. WAIT counts replicas and names none; INFO names those that are connected.
 //!
-//! Asked by `watch`; told by `shared` where too few answer. `farewell` counts them, and nothing else is decided by it.
+//! `watch` asks; `shared` reports if too few answer. `farewell` uses the count, and nothing else depends on this.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use tokio::time::Instant;
 
 use super::server::FollowingReplica;
 
-/// Those that are gone are remembered as long as there are not more than these.
+/// At most this many missing replicas are remembered.
 const GONE_MAX: usize = 16;
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Followers {
-    /// Which run of Redis was asked: another one has replicas of its own.
+    /// The run of Redis that was asked: another run has replicas of its own.
     run: Option<String>,
     present: Vec<FollowingReplica>,
-    /// How many there were at most, of any run: the primary of before may be one of them by now, and lack what came since.
+    /// The largest number seen in any run. If there are fewer now, the rest counts as missing: one of them may be the
+    /// previous primary, which lacks what came since.
     most: usize,
-    /// By address, since when each is missed.
+    /// By address, since when each is missing.
     gone: BTreeMap<String, Instant>,
 }
 
 impl Followers {
-    /// These follow this run of Redis now.
+    /// Notes the replicas that follow this run of Redis now.
     pub(super) fn sees(&mut self, run: Option<&str>, replicas: Vec<FollowingReplica>, now: Instant) {
         if self.run.as_deref() != run {
             *self = Self { run: run.map(str::to_owned), most: self.most, ..Self::default() };
@@ -43,12 +43,14 @@ impl Followers {
         self.present = replicas;
     }
 
-    /// How many are there, and how many fewer that is than there were. One that came back under another address is not missing.
+    /// How many there are, and how many fewer that is than the most there were. One that came back under another address is
+    /// not missing.
     pub(super) fn count(&self) -> (usize, usize) {
         (self.present.len(), self.most - self.present.len())
     }
 
-    /// Who is missing, and how far those are that are there: a sentence without its full stop. None where none was ever seen.
+    /// Which replicas are missing, and how far the others are: a sentence without its full stop. None if no replica was ever
+    /// seen.
     pub(super) fn told(&self, now: Instant) -> Option<String> {
         let gone = self.gone.iter().map(|(address, since)| {
             let seconds = now.saturating_duration_since(*since).as_secs();
@@ -86,7 +88,7 @@ mod tests {
         followers.sees(Some("a"), vec![replica("r2:6379", 7)], at(3));
         let gone = "r1:6379 is gone (missed for 9 s); r2:6379 follows (online), 7 bytes behind";
         assert_eq!(followers.told(at(12)).as_deref(), Some(gone));
-        // Still since then.
+        // Missing since the same time as before.
         followers.sees(Some("a"), vec![replica("r2:6379", 0)], at(6));
         let gone = "r1:6379 is gone (missed for 9 s); r2:6379 follows (online) and has everything";
         assert_eq!(followers.told(at(12)).as_deref(), Some(gone));
@@ -94,7 +96,7 @@ mod tests {
         assert!(followers.told(at(12)).is_some_and(|told| !told.contains("gone")));
     }
 
-    /// The one that was promoted is missed by nobody; but that there are fewer is known, until as many follow again.
+    /// Nobody misses the replica that was promoted; but it is known that there are fewer, until as many follow again.
     #[test]
     fn of_another_run_of_redis_no_replica_of_the_one_before_is_missed_by_name_and_those_are_fewer() {
         let (mut followers, now) = (Followers::default(), Instant::now());

@@ -1,12 +1,14 @@
-//! Which server is followed as the primary: the one that the latest failover made one. Nothing goes back to an earlier one.
+//! Which server is followed as the primary: the one that the latest failover made the primary. An earlier one is never
+//! followed again.
 //!
-//! But those who are asked may have been made anew, as when all of it was started again at other addresses: they count failovers
-//! from the beginning, and the one that is followed is nowhere. So where that could not be reached for some seconds, and more
-//! than half of those who are asked name another, that one is followed, whatever its epoch; and nobody who still names the one
-//! of before under the epoch that it had is believed. Who may write is the token's affair, and what is missing there is given
-//! back or stops the store, as after any failover.
+//! But the servers that are asked may have been set up anew, for example if everything was started again at other
+//! addresses. Then they count failovers from the beginning, and the primary that is followed no longer exists. So if that
+//! primary has been out of reach for some seconds, and more than half of those asked name another one, that one is
+//! followed, whatever its epoch. From then on an answer that still names the old primary under its old epoch is ignored.
+//! The token decides who may write; and whatever the new primary lacks is given back or stops the store, as after any
+//! failover.
 //!
-//! Neighbours: `sentinels` and `cluster` ask who it is; `link` connects to it.
+//! Neighbours: `sentinels` and `cluster` ask who the primary is; `link` connects to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,11 +17,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// For how long a primary must not have been reached before another one is followed under a lower epoch. Longer than those who
-/// know of a failover take to tell the others.
+/// For how long a primary must be out of reach before another one is followed under a lower epoch. Longer than it takes for
+/// news of a failover to spread.
 const OUT_OF_REACH_AFTER: Duration = Duration::from_secs(5);
 
-/// A primary, and the failover, or move of a slot, that made it one.
+/// A primary, and the epoch of the failover, or of the move of a slot, that made it one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedPrimary {
     pub(super) epoch: u64,
@@ -33,32 +35,30 @@ impl NamedPrimary {
     }
 }
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Following {
-    /// Where it was last.
+    /// The primary that is followed.
     known: Mutex<Option<NamedPrimary>>,
-    /// How often that changed.
     changes: watch::Sender<u64>,
-    /// More than half of those who were asked last answered.
+    /// Did more than half of those asked last answer?
     hears_most: AtomicBool,
     doubt: Mutex<Doubt>,
 }
 
-/// That a primary was not reached, the first time since it was and the last.
+/// The first and the last failure to reach a primary since it was reached.
 #[derive(Debug, Clone, Copy)]
 struct Unreached {
     first: Instant,
     last: Instant,
 }
 
-/// What speaks against the one that is followed.
+/// What speaks against the primary that is followed.
 #[derive(Debug, Default)]
 struct Doubt {
     unreached: Option<Unreached>,
-    /// Whom more than half name instead, under a lower epoch.
+    /// The one that more than half name instead, under a lower epoch.
     instead: Option<NamedPrimary>,
-    /// The one that was followed before more than half named another, and its epoch.
+    /// The primary that was followed before more than half named another one, with its epoch.
     passed_over: Option<NamedPrimary>,
 }
 
@@ -67,7 +67,6 @@ impl Following {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who it was last.
     pub(super) fn last(&self) -> Option<NamedPrimary> {
         self.known().clone()
     }
@@ -76,7 +75,7 @@ impl Following {
         self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was gone to, and reached or not.
+    /// Notes an attempt to connect, and whether it succeeded.
     pub(super) fn was_reached(&self, host: &str, port: u16, reached: bool, now: Instant) {
         if !self.known().as_ref().is_some_and(|known| known.is_at(host, port)) {
             return;
@@ -91,7 +90,7 @@ impl Following {
         };
     }
 
-    /// Whom those who answered name, of so many who were asked. None where nobody is named who may be followed.
+    /// The primary according to the answers, out of `asked` requests. None if nobody names one that may be followed.
     pub(super) fn elect(&self, named: &[NamedPrimary], asked: usize, whose: &str) -> Option<NamedPrimary> {
         self.hears_most.store(named.len() * 2 > asked, Ordering::Release);
         let votes = |one: &NamedPrimary| named.iter().filter(|other| other.is_at(&one.host, one.port)).count();
@@ -138,17 +137,17 @@ impl Following {
         Some(most)
     }
 
-    /// Did more than half of those who were asked last say who it is?
+    /// Did more than half of those asked last say who the primary is?
     pub(super) fn hears_most(&self) -> bool {
         self.hears_most.load(Ordering::Acquire)
     }
 
-    /// Whom more than half name instead of the one that is followed.
+    /// The one that more than half name instead of the primary that is followed.
     pub(super) fn instead(&self) -> Option<String> {
         self.doubt().instead.as_ref().map(address)
     }
 
-    /// Whom to go to: the one named, unless a later one is known. `whose` is for people.
+    /// The primary to connect to: the one named, unless a later one is known. `whose` is for people.
     pub(super) fn follow(&self, named: NamedPrimary, whose: &str) -> NamedPrimary {
         let mut known = self.known();
         if let Some(known) = &mut *known {
@@ -171,7 +170,7 @@ impl Following {
         named
     }
 
-    /// The one that was followed says itself that it is none: whoever is named next counts, whatever the epoch.
+    /// The primary that is followed says itself that it no longer is one: the next one named counts, whatever its epoch.
     pub(super) fn steps_down(&self, host: &str, port: u16) {
         if let Some(known) = &mut *self.known()
             && known.is_at(host, port)
@@ -184,9 +183,9 @@ impl Following {
         *self.changes.borrow()
     }
 
-    /// Waits until it is another one than after so many changes.
+    /// Waits until the count of changes differs from this one.
     pub(super) async fn changed_from(&self, changes: u64) {
-        // It is sent as long as this lives.
+        // The sender lives as long as `self`.
         let _ = self.changes.subscribe().wait_for(|now| *now != changes).await;
     }
 }
@@ -200,7 +199,7 @@ fn address(named: &NamedPrimary) -> String {
 mod tests {
     use super::*;
 
-    /// Who is gone to, where each of three says a port under an epoch, or nothing.
+    /// The port that is followed, where each of three servers names a port under an epoch, or nothing.
     fn gone_to(following: &Following, said: [Option<(u64, u16)>; 3]) -> u16 {
         let named = |(epoch, port)| NamedPrimary { epoch, host: "10.0.0.9".to_owned(), port };
         let named: Vec<NamedPrimary> = said.into_iter().flatten().map(named).collect();
@@ -208,7 +207,7 @@ mod tests {
         following.follow(elected, "register").port
     }
 
-    /// All of it was started again at other addresses, and those who are asked lost what they knew.
+    /// Everything was started again at other addresses, and the servers that are asked lost what they knew.
     #[test]
     fn whom_most_name_under_a_lower_epoch_is_followed_once_the_one_of_before_is_out_of_reach() {
         let (following, now) = (Following::default(), Instant::now());
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!((gone_to(&following, most), following.instead().as_deref()), (1, Some("10.0.0.9:2")));
         (0..5).for_each(unreached);
         assert_eq!(gone_to(&following, most), 1, "not for long enough");
-        // Between two times it was reached, or nobody tried.
+        // In between the primary was reached, or nobody tried.
         following.was_reached("10.0.0.9", 1, true, now);
         (5..10).for_each(unreached);
         assert_eq!(gone_to(&following, most), 1);
@@ -227,7 +226,7 @@ mod tests {
         (21..=25).for_each(unreached);
         assert_eq!((gone_to(&following, few), following.hears_most()), (1, true), "not by more than half");
         assert_eq!((gone_to(&following, most), following.changes()), (2, 1));
-        // Whoever did not hear of that yet names the one of before still.
+        // A server that has not heard of it yet still names the old one.
         assert_eq!([gone_to(&following, most), gone_to(&following, few)], [2, 2]);
         assert_eq!((following.instead(), following.changes()), (None, 1));
         // The next failover counts, and may make that one the primary.
@@ -238,7 +237,7 @@ mod tests {
     #[test]
     fn another_primary_is_a_change_and_an_earlier_one_is_none() {
         let following = Following::default();
-        // Epoch, port, and which port is gone to; an earlier failover is no news.
+        // Epoch, port, the port that is followed, and the count of changes. An earlier failover changes nothing.
         for (epoch, port, to, changes) in [(0, 1, 1, 0), (0, 1, 1, 0), (1, 2, 2, 1), (0, 1, 2, 1), (2, 1, 1, 2)] {
             let named = following.follow(NamedPrimary { epoch, host: "10.0.0.9".to_owned(), port }, "register");
             assert_eq!((named.port, following.changes()), (to, changes));
@@ -248,14 +247,14 @@ mod tests {
         assert_eq!((named.port, following.changes()), (2, 3));
     }
 
-    /// Sentinels that were made anew begin to count again; the one that was followed is a replica by now, or gone.
+    /// Sentinels that were set up anew count from the beginning; the primary that was followed is a replica by now, or gone.
     #[test]
     fn where_sentinels_begin_to_count_anew_a_failover_is_followed_all_the_same() {
         let following = Following::default();
         let follow =
             |epoch, port| following.follow(NamedPrimary { epoch, host: "10.0.0.9".to_owned(), port }, "register").port;
         assert_eq!([follow(7, 1), follow(0, 1), follow(1, 2)], [1, 1, 1]);
-        // Another one is none, which says nothing of the one that is followed.
+        // It was another server that said that it is not a primary, which says nothing about the one that is followed.
         following.steps_down("10.0.0.9", 2);
         assert_eq!(follow(1, 2), 1);
         following.steps_down("10.0.0.9", 1);

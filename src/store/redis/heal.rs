@@ -1,27 +1,30 @@
-//! Redis went back: what this process sent and Redis forgot is played again before anything else is asked of it.
+//! Redis went back: what this process sent and Redis forgot is replayed before anything else is asked of Redis.
 //!
 //! After a failover to a replica that lacked the last changes, or a restart from an older file, the heads of shards stand
-//! further back. Whenever a connection was made anew, or an answer does not fit, the store is *in doubt*: every task reads
-//! the heads before it goes on, and the first one to do so heals.
+//! further back. Whenever a connection is new, or an answer does not fit, the store is *in doubt*: every task reads the
+//! heads before it goes on, and the first one to do so heals.
 //!
-//! **Whose server.** In the midst of a failover two connections may lead to two servers, and what one of them has says nothing of
-//! the other. So a connection that is new, or got the answer that does not fit, is looked at over itself, whoever else has
-//! looked meanwhile: what was counted at the other end of it lets go of what this machine's disk keeps (see `redo`). The other
-//! connections go on when any was looked at. Each of them was when it was made; a server that comes back with older data ends
-//! them, and one that takes another one's data over answers what does not fit: scripts compare.
+//! **Which server.** During a failover two connections may lead to two servers, and what one of them has says nothing about
+//! the other. So a connection that is new, or that got an unfitting answer, is examined over itself, even if another one was
+//! examined meanwhile: replicas counted at its other end allow this node to delete what it keeps on its disk (see `redo`).
+//! The other connections go on once any of them was examined, because each was examined when it was made. A server that
+//! comes back with older data ends its connections, and one that takes over another one's data gives unfitting answers,
+//! because scripts compare.
 //!
-//! Only on one's own line: a head that the journal remembers, by token, seq and digest, or the very head
-//! that a take-over of this process replaced. Then the missing calls are sent once more, byte for byte, and take-overs
-//! again on condition of exactly that head (see `playing`). The script refuses each of them if somebody else came in between. A
-//! head of another owner is left alone, for the fence speaks for itself.
+//! This only happens on this process's own line: the head is one that the journal remembers, by token, seq and digest, or
+//! exactly the head that a take-over of this process replaced. Then the missing calls are sent once more, byte for byte, and
+//! take-overs are repeated on condition of exactly that head (see `playing`). The script refuses each of them if another
+//! node came in between. The head of another owner is left alone; the fence takes care of it.
 //!
-//! **Past a hand-over** others have their parts to play, too, and are waited for before anything is given up (see `awaited`).
+//! **Past a hand-over** other nodes have their parts to replay, too, and are waited for before anything is given up (see
+//! `awaited`).
 //!
-//! **A fork.** A failover that is taken back within seconds: the primary before has a batch of which nobody knew, and the shard
-//! was taken anew on the other one from before it. The two do not fit behind one another. If whatever somebody was told
-//! of lies on the line that is there, nothing is lost but the tenure: this process's line is cut, everything under its tokens is
-//! fenced from then on, and the shard is taken anew from where it stands. If not, the tenure is over, too, and what was told is
-//! put aside and given back (see `late`), as where another owner went on; where it is forgotten here, the store stops.
+//! **A fork.** A failover is reverted within seconds: the old primary has a batch that nobody knew of, and on the other
+//! server the shard was taken over from before that batch. The two do not fit after one another. If everything that clients
+//! were told of is on the present line, nothing is lost but the tenure: this process's line is cut, everything under its
+//! tokens is fenced from then on, and the shard is taken over again from where it stands. If not, the tenure is over as
+//! well, and what clients were told is put aside and given back (see `late`), as when another owner went on. If this process
+//! no longer remembers it, the store stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,14 +44,14 @@ use super::redo;
 use super::scripts;
 use super::server::ServerFacts;
 use super::shared::{KnownLine, RedisShared};
+use super::whole;
 use crate::store::moving::MoveNotice;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError};
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// A connection on which nothing is missing. It is the one that was looked over: another may have taken its place meanwhile, as
-/// in a failover, and the one of before leads to the primary of before.
+/// A connection on which nothing is missing. It is the very connection that was examined: another one may take its place
+/// meanwhile, as in a failover, and the earlier one leads to the earlier primary.
 pub(super) async fn ready(shared: &RedisShared, link: &mut Link) -> Result<(MultiplexedConnection, u64), Failed> {
     for _ in 0..TRIES {
         let (_, before) = link.connected().await?;
@@ -67,7 +70,7 @@ pub(super) async fn ready(shared: &RedisShared, link: &mut Link) -> Result<(Mult
     Err(Failed::NotApplied(StoreError::Io { context, source: Arc::new(source) }))
 }
 
-/// An answer does not fit: is something missing? Tells whether something was, and is there again.
+/// An answer does not fit: is something missing? Returns whether something was, and is back now.
 pub(super) async fn again(shared: &RedisShared, link: &mut Link) -> Result<bool, StoreError> {
     let before = shared.healed();
     shared.doubt();
@@ -75,15 +78,15 @@ pub(super) async fn again(shared: &RedisShared, link: &mut Link) -> Result<bool,
     Ok(shared.healed() > before)
 }
 
-/// Ends the doubt, if there is any; and looks over this connection also where others have ended it, if it `looks`.
+/// Ends the doubt, if there is any. If `looks`, examines this connection even if others have ended the doubt.
 async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<(), StoreError> {
     if !looks && !shared.in_doubt() {
         return Ok(());
     }
-    // Held over all that is asked of Redis here: whatever would be sent meanwhile may not be sent before the doubt is over, and
-    // two that healed would send the same twice. It ends: each answer is waited for so long and no longer, and calls that are
-    // played are those that the journal keeps (`store.redis_heal_bytes`). Beside it, what was under way before is answered,
-    // whoever asks gives up at a deadline of its own, and whoever plays keeps the leases.
+    // This lock is held over everything that is asked of Redis here. Nothing else may be sent before the doubt is over, and
+    // two tasks that healed would send the same twice. The lock is released in the end: every answer has a time limit, and
+    // only calls that the journal keeps are replayed (`store.redis_heal_bytes`). Meanwhile calls already under way are
+    // answered, callers give up at their own deadlines, and the replay renews the leases.
     let _one = shared.healing.lock().await;
     let raised = shared.doubts();
     if !looks && !shared.in_doubt() {
@@ -97,7 +100,7 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
         let number = link.number();
         match mend(shared, link).await {
             Ok(()) => {
-                // One that was made in its midst has a server of its own.
+                // A connection that was made in the middle of this leads to a server of its own.
                 if link.number() == number {
                     link.saw(number);
                 }
@@ -106,7 +109,7 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
                 return Ok(());
             }
             Err(Unplayed::Later(error)) => return Err(error),
-            // What was under way on an old connection may have come in between.
+            // A call under way on an old connection may have come in between.
             Err(Unplayed::Never(shard)) if left > 0 => {
                 tracing::warn!(shard = shard.0, "where it stands is looked at once more");
             }
@@ -125,8 +128,8 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
     Ok(())
 }
 
-/// Whether the server may throw records away is known before anything is granted there: it may be a replica that was promoted
-/// just now, and is set otherwise. While it is the same one, `watch` looks.
+/// Finds out whether the server may evict records, before anything is granted there: it may be a replica that was promoted
+/// just now and is configured differently. As long as it is the same server, `watch` looks.
 async fn keeps_records(shared: &RedisShared, link: &mut Link) {
     let server = ServerFacts::of_memory(link).await;
     if server.policy().is_some() {
@@ -134,7 +137,7 @@ async fn keeps_records(shared: &RedisShared, link: &mut Link) {
     }
 }
 
-/// How often it is looked where the shards stand, when what is missing does not fit there, or the connection was replaced.
+/// How often the heads are read again if what is missing does not fit, or the connection was replaced.
 const TRIES: u32 = 3;
 
 fn gone_back(shared: &RedisShared, shard: ShardId, head: Option<Head>, why: &str) -> StoreError {
@@ -142,10 +145,10 @@ fn gone_back(shared: &RedisShared, shard: ShardId, head: Option<Head>, why: &str
     shared.went_back(shard, head.map(|head| head.token), &format!("{at}, {why}"))
 }
 
-/// Looks where the shards stand, and mends what does not stand where it should.
+/// Looks where the shards stand, and repairs those that do not stand where they should.
 async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
-    // Before the heads are read: what Redis acknowledges meanwhile may be missing in them. And in this order: what somebody
-    // is told of a line was applied in the journal before.
+    // This comes before the heads are read, because they may lack what Redis acknowledges meanwhile. The order of the two
+    // matters: a client is told of a batch only after the journal knows that the batch was applied.
     let lines = shared.lines();
     let standing = shared.journal().standing();
     let Found { notice, heads } = heads_of(shared, link, &lines).await?;
@@ -160,14 +163,14 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
         let given = missing.iter().flat_map(|missing| &missing.moves).rfind(|one| one.shard == shard);
         let (own, behind) = (is_own(shared, line, &head), head.epoch < line.epoch);
         if held_up.contains(&shard) {
-            // It was changed together with one that is another owner's now, so that is what becomes of it, too.
+            // It lacks a call that also changed a shard which stands elsewhere, so the call is replayed in neither.
             part(shared, shard, &head).map_err(Unplayed::Later)?;
             parted.push(shard);
             continue;
         }
         let is_cut = match given {
             Some(_) => false,
-            // Of another owner's line the fence speaks wherever it matters.
+            // If a later owner has the line, the fence refuses this process wherever that matters.
             None if !own => behind && line.owned,
             None => elsewhere.contains(&shard) || behind || (head.token == line.told.token && head.seq < line.told.seq),
         };
@@ -182,8 +185,8 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
                     let why = "which is further back than this server remembers what it changed";
                     return Err(Unplayed::Later(gone_back(shared, shard, Some(head), why)));
                 }
-                // What it lacks is put aside: of a fork of the own line at once, as only this process has it; where the owner
-                // before goes on, when the tenure is over.
+                // What Redis lacks is put aside: for a fork of this process's own line at once, as no other process has it;
+                // if the previous owner goes on, when the tenure is over.
                 false => {
                     part(shared, shard, &head).map_err(Unplayed::Later)?;
                     parted.push(shard);
@@ -192,7 +195,7 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
             }
         }
     }
-    // Before anything else may end this process. What was changed together with it goes with it.
+    // First of all, before anything else can end this process. Shards that were changed by the same calls are included.
     if !forked.is_empty() {
         forked.extend(held_up.iter().copied());
         late::put_aside_forks(shared, link, &forked).await.map_err(Unplayed::Later)?;
@@ -201,7 +204,8 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
         playing::play(shared, link, &heads, &missing).await?;
         return finished::say(shared, link, notice).await.map_err(Unplayed::Later);
     }
-    // Of the other shards, too, only what somebody was told of is given back: what was sent for several goes with those.
+    // In the other shards, too, only what clients were told of is given back, because calls for several shards include the
+    // cut ones.
     let told: Vec<(ShardId, Point)> = lines.iter().map(|line| (line.shard, line.told)).collect();
     let found = shared.journal().missing(&points, &told);
     playing::play(shared, link, &heads, &found.missing).await?;
@@ -214,21 +218,21 @@ async fn mend(shared: &RedisShared, link: &mut Link) -> Result<(), Unplayed> {
     finished::say(shared, link, notice).await.map_err(Unplayed::Later)
 }
 
-/// Does a shard stand under a token of this process's, as far as is remembered?
+/// Does a shard stand under a token of this process, as far as is remembered?
 pub(super) fn is_own(shared: &RedisShared, line: &KnownLine, head: &Head) -> bool {
     head.token == line.token || shared.journal().is_own(line.shard, head.token)
 }
 
-/// The tenure is over for a shard that goes on as another owner's.
+/// Ends the tenure for a shard whose line goes on without part of what this process did.
 fn part(shared: &RedisShared, shard: ShardId, head: &Head) -> Result<(), StoreError> {
     shared.line(shard, |line| line.part(head))?;
     shared.heals(0);
     Ok(())
 }
 
-/// The tenure is over for a shard, which goes on from its head.
+/// Ends the tenure for a shard whose line goes on from this head and lacks nothing that clients were told of.
 async fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<(), Unplayed> {
-    // What was on its way elsewhere may have been answered since it was looked whether all that was told is there.
+    // A call on another connection may have been answered after the check that everything told is there.
     let is_cut = shared.line(line.shard, |now| {
         let is_as_seen = now.known(line.shard).told == line.told;
         if is_as_seen {
@@ -250,20 +254,22 @@ async fn cut_off(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<
     }
     let point = Point::of(head);
     let stays = if shared.journal().knows(line.shard, point) { point } else { line.told };
-    // Nobody was told of it, so the next process is not to think that somebody was. But of what it is built on somebody was.
+    // No client was told of what is cut off, so the next process must not believe that one was. But clients were told of
+    // what it was built on.
     redo::put_aside(shared, line.shard, stays).await.map_err(Unplayed::Later)?;
     shared.journal().cut(&[(line.shard, stays)]);
     shared.heals(0);
     Ok(())
 }
 
-/// Is everything that somebody was told of on the line that is there?
+/// Is everything that clients were told of on the line that is there?
 async fn has_told(shared: &RedisShared, link: &mut Link, line: &KnownLine, head: &Head) -> Result<bool, Unplayed> {
     let (shard, told, point) = (line.shard, line.told, Point::of(head));
     if told.seq == Seq(0) {
         return Ok(true);
     }
-    // Take-overs of one line rise. What was answered under a later one, or under another of the same number, is not on this.
+    // Epochs of one line rise. What was answered under a later epoch, or under another token of the same epoch, is not on
+    // this line.
     let before = head.epoch < line.told_epoch || (head.epoch == line.told_epoch && head.token != told.token);
     if before || shared.journal().leads(shard, told, point) {
         return Ok(!before);
@@ -271,9 +277,9 @@ async fn has_told(shared: &RedisShared, link: &mut Link, line: &KnownLine, head:
     is_on_line(shared, link, shard, (told, line.told_epoch), head).await.map_err(Unplayed::Later)
 }
 
-/// Does the line of a shard go through this batch, which was written in this epoch? The log tells, or what the head
-/// remembers of take-overs. Where neither does, it is taken to be there: what is older than both was most likely kept by
-/// all who came since, and nothing could be given back of it.
+/// Does the line of a shard go through this batch, which was written in this epoch? The log tells, or the take-overs that
+/// the head remembers. If neither reaches back that far, the batch is assumed to be there: later owners most likely kept
+/// something so old, and it could not be given back anyway.
 pub(super) async fn is_on_line(
     shared: &RedisShared,
     link: &mut Link,
@@ -298,7 +304,7 @@ pub(super) async fn is_on_line(
 
 /// What was read of a register.
 pub(super) struct Found<H> {
-    /// What it says of its move.
+    /// Its notice of a move.
     pub(super) notice: Option<MoveNotice>,
     /// The heads that were asked for, in that order.
     pub(super) heads: Vec<(ShardId, H)>,
@@ -308,9 +314,12 @@ pub(super) struct Found<H> {
 async fn heads_of(shared: &RedisShared, link: &mut Link, lines: &[KnownLine]) -> Result<Found<Head>, Unplayed> {
     let shards = lines.iter().map(|line| line.shard).collect();
     let Found { notice, heads } = read(shared, link, shards).await.map_err(Unplayed::Later)?;
-    let there = |(shard, head): (ShardId, Option<Head>)| Ok((shard, head.ok_or_else(|| shared.absent(shard))?));
-    let heads = heads.into_iter().map(there).collect::<Result<Vec<_>, StoreError>>().map_err(Unplayed::Later)?;
-    Ok(Found { notice, heads })
+    let mut there = Vec::with_capacity(heads.len());
+    for (shard, head) in heads {
+        let Some(head) = head else { return Err(Unplayed::Later(whole::missing(shared, link, shard).await)) };
+        there.push((shard, head));
+    }
+    Ok(Found { notice, heads: there })
 }
 
 /// The heads of shards in the register that this process keeps.
@@ -322,8 +331,9 @@ pub(super) async fn read_heads(
     Ok(read(shared, link, shards).await?.heads)
 }
 
-/// Heads that should be there, and what the register says of its move. Another one may have come into its place, with heads that look
-/// like those of somebody who went on from further back; nothing is known of that one here.
+/// Reads the heads of these shards and the notice of the register. Checks that it is the right register: another one may
+/// have taken its place, and its heads could look like those of an owner that went on from further back. Nothing is known
+/// about that one here.
 pub(super) async fn read(
     shared: &RedisShared,
     link: &mut Link,
@@ -340,7 +350,7 @@ pub(super) async fn read(
     shared.is_own_register(&register)?;
     let notice = notice_of(&register);
     if let Some(notice @ MoveNotice::Moved { .. }) = notice.as_ref().filter(|_| !shared.lines().is_empty()) {
-        // It did not go back: it is somewhere else, and its heads are nobody's any more.
+        // The register did not go back: it was moved, and its heads are nobody's any more.
         return Err(shared.moved(&notice.text()));
     }
     let heads = values.map(|value| scripts::head(value).ok_or_else(strange));
@@ -348,22 +358,21 @@ pub(super) async fn read(
     Ok(Found { notice, heads: heads.collect::<Result<_, StoreError>>()? })
 }
 
-/// What the register says of its move, by the answer of an HMGET.
+/// The notice of a register, in the answer to an HMGET.
 fn notice_of(register: &Value) -> Option<MoveNotice> {
     let Value::Array(fields) = register else { return None };
     let Some(Value::BulkString(notice)) = fields.get(1) else { return None };
     MoveNotice::parse(&String::from_utf8_lossy(notice))
 }
 
-/// Why something could not be played again.
 pub(super) enum Unplayed {
-    /// Redis did not answer, or not well: it is tried again.
+    /// Redis did not answer, or failed: it may be tried again.
     Later(StoreError),
-    /// It does not fit what is there.
+    /// What is missing in this shard does not fit what is there.
     Never(ShardId),
 }
 
-/// Redis is behind what this process knows: to be asked again when that is mended.
+/// The error if Redis is behind what this process knows. The caller asks again after that is repaired.
 pub(super) fn behind(shared: &RedisShared) -> StoreError {
     shared.doubt();
     let source = std::io::Error::other("it went back; what is missing is played again first");

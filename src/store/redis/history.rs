@@ -1,8 +1,9 @@
 //! The streams of shards as history.
 //!
-//! Streams have no order among each other but the time of their entries, by the clock of Redis, in seconds. Some entries
-//! of each stretch are asked for at once, and taken in the order of that time until a stream has none left and may have
-//! more: what was read too far of the others is asked for again. How many at once follows from how long they turn out to be.
+//! The only order between streams is the time of their entries, by the clock of Redis, in seconds. Some entries of each
+//! stretch are asked for at once, and taken in the order of that time until one stream runs out and may have more. Entries
+//! of the other streams that were read too far are read again later. How many are asked for at once depends on how long they
+//! turn out to be.
 //!
 //! Neighbours: `load` has the connection, and calls.
 
@@ -17,22 +18,20 @@ use super::shared::RedisShared;
 use crate::store::history::{RecordedBatch, Stretch, is_full};
 use crate::store::{Digest, Seq, StoreError};
 
-/// Entries of one stream that are asked for at once: the first time, and at most.
+/// How many entries of one stream are asked for at once: at first, and at most.
 const AT_ONCE: (usize, usize) = (8, 256);
-/// Bytes that the entries asked for at once shall have.
+/// Bytes that the entries asked for at once should have.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A stretch and what was read of it and not taken yet.
+/// A stretch, and the entries of it that were read and not yet taken.
 struct Stream {
     stretch: Stretch,
     read: VecDeque<(u64, RecordedBatch)>,
-    /// The last one that was read, and its digest.
+    /// The last entry that was read, and its digest.
     last: Option<(u64, Digest)>,
-    /// Nothing more of it is there.
     ended: bool,
 }
 
-/// Batches of the stretches.
 pub(super) async fn read(
     shared: &RedisShared,
     link: &mut Link,
@@ -53,7 +52,7 @@ pub(super) async fn read(
         while !is_full(&recorded, read_bytes, bytes) {
             streams.retain(|stream| !stream.ended || !stream.read.is_empty());
             let first = |stream: &Stream| stream.read.front().map(|(at, _)| *at);
-            // One that may have earlier entries is asked first.
+            // A stream that may have earlier entries must be read first.
             if streams.iter().any(|stream| stream.read.is_empty()) {
                 break;
             }
@@ -73,7 +72,7 @@ pub(super) async fn read(
     Ok(recorded)
 }
 
-/// Asks for the next entries of the streams of which nothing is left.
+/// Reads the next entries of the streams that have run out.
 async fn ask(shared: &RedisShared, link: &mut Link, streams: &mut [Stream], count: usize) -> Result<(), StoreError> {
     let mut pipeline = Pipeline::new();
     for stream in streams.iter().filter(|stream| stream.read.is_empty()) {
@@ -89,10 +88,10 @@ async fn ask(shared: &RedisShared, link: &mut Link, streams: &mut [Stream], coun
         let (shard, key) = (stream.stretch.shard, shared.keys.log(stream.stretch.shard));
         for (at_once, entry) in entries.into_iter().enumerate() {
             let LogEntry { seq, digest, at, bytes } =
-                entry_of(entry).ok_or_else(|| damaged(shared, &key, "has an entry that is no batch"))?;
+                entry_of(entry).ok_or_else(|| damaged(shared, &key, "has an entry that is not a batch"))?;
             let recorded = RecordedBatch { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
-            // From one answer to the next the log may be trimmed: then what comes is not the next one, and follows nothing that was
-            // read. Whoever asks sees the gap. One answer is of one moment, and has none.
+            // Between two answers the log may be trimmed. Then the next entry is not the next number, and cannot be checked
+            // against the last one; the caller sees the gap. A single answer is of one moment, and must have no gap.
             let follows = |(last, parent): (u64, Digest)| match seq == last + 1 {
                 true => recorded.follows(parent).is_some(),
                 false => at_once == 0 && seq > last,
@@ -111,7 +110,6 @@ async fn ask(shared: &RedisShared, link: &mut Link, streams: &mut [Stream], coun
     Ok(())
 }
 
-/// An entry of a log.
 pub(super) struct LogEntry {
     pub(super) seq: u64,
     pub(super) digest: Digest,
@@ -147,7 +145,7 @@ mod tests {
     use super::*;
     use crate::store::{ShardId, fence};
 
-    /// Of so many batches of a log the entries with these numbers, as an answer of Redis.
+    /// The entries of a log with these numbers, as an answer of Redis.
     fn entries(seqs: impl IntoIterator<Item = u64>) -> String {
         let text = |seq: u64| format!("batch {seq}");
         let entry = |seq: u64| {
@@ -160,7 +158,7 @@ mod tests {
         format!("*{}\r\n{}", entries.len(), entries.concat())
     }
 
-    /// What is read of a log that a server tells with these answers, one after the other.
+    /// What is read from a log if the server gives these answers, one after another.
     async fn read_of_log(answers: Vec<String>) -> Result<Vec<u64>, StoreError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -180,7 +178,7 @@ mod tests {
         Ok(recorded.iter().map(|batch| batch.seq.0).collect())
     }
 
-    /// Its beginning goes from one answer to the next, as retention takes it; within one answer nothing goes.
+    /// Between two answers retention may remove the beginning of the log; within one answer nothing disappears.
     #[tokio::test]
     async fn a_log_that_is_trimmed_while_it_is_read_is_not_damaged_and_one_with_a_hole_is() {
         let read = read_of_log(vec![entries(1..9), entries(30..41)]).await.unwrap();

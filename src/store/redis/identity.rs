@@ -1,8 +1,9 @@
-//! Which register this server kept in Redis before: a small file, so that an emptied Redis is not taken for a new one.
-//! And whether Redis went back behind what was acknowledged of it: what is missing may be in use, and a supervisor that
-//! starts the server again must not have it granted once more. Before the first start over Redis the notice says which it is to be
-//! that a move left beside the files that it took the register from. And how far it had been acknowledged when this server was stopped
-//! in order: nobody who lives may notice when an older copy of it is brought back before the next start.
+//! A small file that notes which register this server keeps in Redis, so that an emptied Redis is not taken for a new
+//! one. It also notes whether Redis went back behind what was acknowledged: the missing changes may be in use, and a
+//! supervisor that restarts the server must not cause the same addresses to be granted again. Before the first start with
+//! Redis, the notice that a move left beside the files of the register says which register to expect. And after an
+//! orderly stop the file notes how far the register was acknowledged: if somebody brings an older copy back before the
+//! next start, no running node may notice.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -13,17 +14,23 @@ use crate::store::embedded::nameplate;
 use crate::store::moving::{MOVED_FILE, REDIS_FILE, is_of_node};
 use crate::store::{Digest, Epoch, Seq, ShardId, StoreError, Token, whole};
 
-const TITLE: &str = "allod: the register that this server keeps in Redis";
+/// First line of a note that ends with a checksum of everything before it. A note damaged in either is not read at all, not
+/// even as one of an earlier release that had no checksum.
+const TITLE: &str = "allod: the register that this server keeps in Redis, with a checksum";
+/// First line of a note from that earlier release. That release recognises lines by their first words, and ignores the checksum.
+const TITLE_BEFORE: &str = "allod: the register that this server keeps in Redis";
+const CHECKSUM: &str = "checksum ";
 
 /// A shard that stood further back than what was acknowledged last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Behind {
     pub(super) shard: ShardId,
-    /// That. Of a release that noted its number alone the rest is nothing.
+    /// What was acknowledged last. An earlier release noted only its number; then the rest is zero.
     pub(super) told: Point,
-    /// Its epoch. Of that release: whoever takes the shard in a later one has gone on.
+    /// The epoch of that. In a note of the earlier release: a node that takes the shard in a later epoch has gone on.
     pub(super) epoch: Epoch,
-    /// Under which token it stood, as nobody's: whoever takes it from there has gone on. Token 0: somebody had. None: not noted.
+    /// The token under which the shard stood when nobody owned it: a node that takes it from there has gone on. Token 0:
+    /// somebody owned it. None: not noted.
     pub(super) found: Option<Token>,
 }
 
@@ -52,15 +59,15 @@ fn place<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<(ShardId, Seq,
     Some((ShardId(number()?.try_into().ok()?), Seq(number()?), Epoch(number()?)))
 }
 
-/// How far a shard had been acknowledged at a stop in order.
+/// How far a shard had been acknowledged at an orderly stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stood {
     pub(super) shard: ShardId,
     pub(super) told: Point,
     /// Its epoch.
     pub(super) epoch: Epoch,
-    /// That of `told`, and those that the line had before, as far as they are remembered: where it stands under one of them and
-    /// without what was told, it is an older copy.
+    /// The token of `told`, and earlier tokens of the line as far as they are remembered. If the shard stands under one of
+    /// them and lacks what was told, it is an older copy.
     pub(super) tokens: Vec<Token>,
 }
 
@@ -82,35 +89,59 @@ impl Stood {
     }
 }
 
-/// The file in a directory of this machine.
+/// The lines of a note, if it is undamaged.
+fn lines_of(bytes: &[u8]) -> Result<&str, &'static str> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "is no text")?;
+    match text.lines().next() {
+        Some(TITLE_BEFORE) => Ok(text),
+        Some(TITLE) => {
+            let last = text.trim_end_matches('\n').rfind('\n').map_or(0, |end| end + 1);
+            let (lines, sum) = text.split_at(last);
+            let fits = sum == format!("{CHECKSUM}{:08x}\n", crc32fast::hash(lines.as_bytes()));
+            if fits { Ok(lines) } else { Err("does not fit its checksum") }
+        }
+        Some(_) | None => Err("does not begin as one does"),
+    }
+}
+
+/// A note that cannot be trusted. Nobody else on this machine knows what it should say.
+fn unreadable(path: &Path, problem: &str) -> StoreError {
+    let text = format!(
+        "{} {problem}: it notes which register this server keeps in Redis, and how far that was acknowledged, by which an emptied Redis, \
+         or an older copy, is not taken for it. Bring the file back from a backup; or, once you know that Redis has that register \
+         and all that was acknowledged of it, move the file away and start again, which writes it anew",
+        path.display()
+    );
+    StoreError::Damaged(text.into())
+}
+
 #[derive(Debug)]
 pub(super) struct IdentityFile {
     path: PathBuf,
-    /// What it says.
+    /// The register that it names.
     pub(super) known: Option<u128>,
-    /// The register that the one in the files of this directory became, and where that is, as long as it says nothing: nobody has
-    /// started over Redis from here since.
+    /// If the file does not exist: the register to which the one in the files of this directory was moved, and where it
+    /// is. Then no server with this directory has been started with Redis since.
     became: Option<(u128, String)>,
-    /// Redis went back, and what was missing was not seen there again.
+    /// Redis went back, and what was missing has not been seen there since.
     pub(super) behind: Option<Behind>,
-    /// How far it had been acknowledged, if the process before this one was stopped in order.
+    /// How far the register had been acknowledged, if the previous process was stopped in order.
     pub(super) stood: Vec<Stood>,
 }
 
 impl IdentityFile {
-    /// Reads it; none where there is none yet.
+    /// Reads the file; without one, nothing is known yet.
     pub(super) fn read(directory: &Path) -> Result<Self, StoreError> {
         let path = directory.join(REDIS_FILE);
         let (mut behind, mut stood) = (None, Vec::new());
         let known = match std::fs::read(&path) {
             Ok(bytes) => {
-                let unreadable = || StoreError::Damaged(format!("{} names no register", path.display()).into());
-                let text = String::from_utf8(bytes).map_err(|_| unreadable())?;
+                let text = lines_of(&bytes).map_err(|problem| unreadable(&path, problem))?;
                 behind = text.lines().find_map(|line| Behind::parse(line.strip_prefix("behind ")?));
                 stood = text.lines().filter_map(|line| Stood::parse(line.strip_prefix("stood ")?)).collect();
                 let register = text.lines().find_map(|line| line.strip_prefix("register "));
                 let known = register.and_then(|hex| u128::from_str_radix(hex, 16).ok());
-                Some(known.ok_or_else(unreadable)?)
+                Some(known.ok_or_else(|| unreadable(&path, "names no register"))?)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(whole::io("reading", &path)(error)),
@@ -119,12 +150,13 @@ impl IdentityFile {
         Ok(Self { path, known, became, behind, stood })
     }
 
-    /// Which register is to be in Redis: the one that was kept there before, or the one that the files of this directory became.
+    /// The register that should be in Redis: the one that was kept there before, or the one to which the files of this
+    /// directory were moved.
     pub(super) fn expected(&self) -> Option<u128> {
         self.known.or(self.became.as_ref().map(|(register, _)| *register))
     }
 
-    /// Why that one, as a sentence about it goes on; and who says so.
+    /// Why this one is expected and who says so, as the rest of a sentence about it.
     pub(super) fn reason(&self) -> String {
         match &self.became {
             Some((_, to)) => {
@@ -135,8 +167,8 @@ impl IdentityFile {
         }
     }
 
-    /// Writes down which register it is, durably. How far that had been acknowledged is known until the next stop in order, unless
-    /// it is `accepted` that it went back; but not of what is `lost`, which was told.
+    /// Notes the register, durably. How far it was acknowledged stays in the note until the next orderly stop, unless the
+    /// operator has `accepted` that it went back; and except for shards that are `lost`, which was reported.
     pub(super) fn remember(&self, register: u128, accepted: bool, lost: &[ShardId]) -> Result<(), StoreError> {
         let is_known = self.known == Some(register);
         let stays = |stood: &&Stood| is_known && !accepted && !lost.contains(&stood.shard);
@@ -147,33 +179,34 @@ impl IdentityFile {
         self.stood(register, &stood)
     }
 
-    /// Writes down that a shard was acknowledged up to this batch, and stood further back.
+    /// Notes that a shard was acknowledged up to this batch, and stood further back.
     pub(super) fn went_back(&self, register: u128, behind: &Behind) -> Result<(), StoreError> {
         self.write(register, &format!("behind {}\n", behind.text()))
     }
 
-    /// Writes down how far it has been acknowledged, at a stop in order.
+    /// Notes how far the register has been acknowledged, at an orderly stop.
     pub(super) fn stood(&self, register: u128, stood: &[Stood]) -> Result<(), StoreError> {
         self.write(register, &stood.iter().map(Stood::text).collect::<String>())
     }
 
     fn write(&self, register: u128, lines: &str) -> Result<(), StoreError> {
-        let text = format!("{TITLE}\nregister {register:032x}\n{lines}");
+        let mut text = format!("{TITLE}\nregister {register:032x}\n{lines}");
+        let sum = crc32fast::hash(text.as_bytes());
+        text += &format!("{CHECKSUM}{sum:08x}\n");
         whole::write(&self.path, text.as_bytes()).map_err(whole::io("writing", &self.path))
     }
 
-    /// Where it is, for people.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Has a node noted here which register it keeps in Redis?
+/// Has a node noted in this directory which register it keeps in Redis?
 pub fn is_noted(directory: &Path) -> bool {
     directory.join(REDIS_FILE).is_file()
 }
 
-/// Does a node keep something of its register in this directory, or is nothing known of that? It does not where a disk says so.
+/// Does a node keep something of its register in this directory, or is this unknown? False only if the disk says so.
 pub fn may_know(directory: &Path) -> bool {
     let is_kept = |name: &OsStr| is_of_node(&name.to_string_lossy());
     match std::fs::read_dir(directory) {
@@ -184,18 +217,63 @@ pub fn may_know(directory: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
+
     use super::*;
 
+    /// A note with everything that a note can have.
+    fn noted(dir: &Path) -> Vec<u8> {
+        let identity = IdentityFile::read(dir).unwrap();
+        let told = Point { token: Token(5), seq: Seq(17), digest: Digest(5) };
+        let stood = Stood { shard: ShardId(3), told, epoch: Epoch(2), tokens: vec![Token(5), Token(3)] };
+        let behind = Behind { shard: ShardId(3), told, epoch: Epoch(2), found: Some(Token(9)) };
+        identity.write(7, &format!("behind {}\n{}", behind.text(), stood.text())).unwrap();
+        std::fs::read(identity.path()).unwrap()
+    }
+
+    /// A damaged note could be read as a different one: of another register, or of one that did not go back.
     #[test]
-    fn what_cannot_be_read_as_text_is_damaged_and_no_matter_of_redis() {
+    fn a_note_of_which_any_byte_is_another_one_or_that_is_cut_off_is_damaged_and_no_matter_of_redis() {
         let directory = tempfile::tempdir().unwrap();
-        IdentityFile::read(directory.path()).unwrap().remember(7, false, &[]).unwrap();
+        let whole = noted(directory.path());
         let path = directory.path().join(REDIS_FILE);
-        let mut bytes = std::fs::read(&path).unwrap();
-        *bytes.last_mut().unwrap() |= 0x80;
-        whole::write(&path, &bytes).unwrap();
-        let read = IdentityFile::read(directory.path());
-        assert!(matches!(&read, Err(StoreError::Damaged(text)) if text.contains("names no register")), "{read:?}");
+        let is_refused = |bytes: &[u8], what: &str| {
+            std::fs::write(&path, bytes).unwrap();
+            match IdentityFile::read(directory.path()) {
+                Err(StoreError::Damaged(said)) => {
+                    assert!(said.contains("/REDIS ") && said.contains("from a backup"), "{said}");
+                }
+                read => panic!("{what}: {read:?}"),
+            }
+        };
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                is_refused(&bytes, &format!("bit {bit} of byte {at}"));
+            }
+            is_refused(&whole[..at], &format!("{at} bytes"));
+        }
+        is_refused(&[&whole[..], b"\n"].concat(), "a line more");
+    }
+
+    #[test]
+    fn a_note_without_a_checksum_is_read_as_the_release_meant_it_that_wrote_it_and_that_one_reads_this_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let written = String::from_utf8(noted(directory.path())).unwrap();
+        let read = |text: &str| {
+            std::fs::write(directory.path().join(REDIS_FILE), text).unwrap();
+            let IdentityFile { known, behind, stood, .. } = IdentityFile::read(directory.path()).unwrap();
+            (known, behind, stood)
+        };
+        let before = written.replace(TITLE, TITLE_BEFORE);
+        let (lines, _) = before.split_once(CHECKSUM).unwrap();
+        assert_eq!(read(lines), read(&written));
+        // By the first words of lines: no other line belongs to that release.
+        let of_before = |line: &&str| ["register ", "behind ", "stood "].iter().any(|word| line.starts_with(word));
+        let (mine, theirs): (Vec<&str>, Vec<&str>) =
+            (written.lines().filter(of_before).collect(), lines.lines().filter(of_before).collect());
+        assert_eq!((mine.len(), mine), (3, theirs));
     }
 
     #[test]
@@ -229,7 +307,7 @@ mod tests {
             let read = IdentityFile::read(&inside).unwrap();
             assert_eq!((read.known, read.stood.len()), (Some(register), left));
         }
-        // As releases before wrote it.
+        // As earlier releases wrote it.
         let told = Point { token: Token(0), digest: Digest(0), ..told };
         assert_eq!(Behind::parse("3 17 2"), Some(Behind { told, found: None, ..behind }));
     }

@@ -1,6 +1,6 @@
-//! A thread that indexes what was read of a shard while more of it is read and decoded.
+//! A thread that indexes records of a shard while more of the shard is read and decoded.
 //!
-//! Before: `load`, which decodes; what comes out lies as a network keeps it (see [`Entries`]).
+//! Before: `load`, which decodes. The result is in the form in which a network keeps it (see [`Entries`]).
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use crate::core::state::{Key, State};
 use crate::core::types::NetworkId;
 use crate::store::StoreError;
 
-/// Pieces that wait for the thread: it is slower with some, and faster with others.
+/// Pieces that may wait for the thread: some take it longer than others.
 const PIECES_WAITING: usize = 4;
 
-/// Records by address of some hashes, each with its network.
+/// Records of addresses from some hashes, each list with its network.
 type Piece = Vec<(NetworkId, Vec<(Key, State)>)>;
 
-/// The way to the thread.
+/// The channel to the thread, and its result.
 pub(super) struct Indexer {
     pieces: mpsc::Sender<Piece>,
     indexing: JoinHandle<BTreeMap<NetworkId, Entries>>,
 }
 
 impl Indexer {
-    /// Starts it, on the runtime that this is called on.
+    /// Starts the thread on the runtime on which this is called.
     pub(super) fn start() -> Self {
         let (pieces, mut waiting) = mpsc::channel::<Piece>(PIECES_WAITING);
         let indexing = tokio::task::spawn_blocking(move || {
@@ -45,12 +45,11 @@ impl Indexer {
         Self { pieces, indexing }
     }
 
-    /// Hands records over, each behind those before it.
+    /// Passes on records. The records of a network must come in order.
     pub(super) async fn take(&self, piece: Piece) -> Result<(), StoreError> {
         self.pieces.send(piece).await.map_err(|_| crashed())
     }
 
-    /// Waits for all of it.
     pub(super) async fn finish(self) -> Result<BTreeMap<NetworkId, Entries>, StoreError> {
         drop(self.pieces);
         self.indexing.await.map_err(|_| crashed())

@@ -1,11 +1,13 @@
-//! What this process sent last, in order: batches and take-overs, each with where its shards stood before and after it. So
-//! that it can be played again when Redis went back. And the last batches of the owner before, as this process found them: of
-//! one that was under way when it was cut off that owner does not know that it was done (see `left`).
+//! What this process sent last, in order: batches and take-overs, each with where its shards stood before and after it. From
+//! this it can be replayed if Redis goes back. The journal also has the last batches of the previous owner, as this process
+//! found them: if one of them was under way when that owner was cut off, the owner does not know that it was applied (see
+//! `left`).
 //!
-//! Pure: knows no connection. A shard's head is found in here or it is not; nothing is guessed. Bounded by bytes, all that are
-//! allocated: what is older than the bound cannot be healed.
+//! Pure: it knows no connection. A shard's head is either found in here or not; nothing is guessed. Bounded by all the bytes
+//! that it allocates: what is older than the bound cannot be healed.
 //!
-//! Neighbours: `commits`, `take` and `left` write it, `heal` plays it; `ways` reads it; `entries` knows what is of which shard.
+//! Neighbours: `commits`, `take` and `left` write it, `heal` replays it; `ways` reads it; `entries` knows which entries
+//! concern a shard.
 
 mod entries;
 mod ways;
@@ -20,14 +22,14 @@ use super::takes::Takes;
 use super::written;
 use crate::store::{Digest, Epoch, Head, Seq, ShardId, Token, codec};
 
-/// What is allocated by itself takes so many bytes more.
+/// An allocation of its own takes this many bytes more.
 const ALLOCATION_BYTES: usize = 16;
-/// Entries of which Redis may not have spoken yet, and more: only among these a call is looked for that is sent again.
+/// More entries than may be waiting for an answer of Redis. Only among these a call that is sent again is looked for.
 const RECENT: usize = 256;
-/// Take-overs of one shard that are kept where nothing else is.
+/// How many take-overs of a shard are kept if nothing else is kept.
 const TAKES_OF_SHARD: usize = 8;
 
-/// Where a shard stands: no two states of any line have the same.
+/// Where a shard stands. No two states of any line have the same point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Point {
     pub(super) token: Token,
@@ -36,7 +38,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// On no line.
+    /// A point on no line.
     pub(super) const NOWHERE: Self = Self { token: Token(0), seq: Seq(0), digest: Digest(0) };
 
     pub(super) fn of(head: &Head) -> Self {
@@ -53,12 +55,11 @@ pub(super) struct Move {
     pub(super) after: Point,
 }
 
-/// What is played again.
 #[derive(Debug, Clone)]
 pub(super) enum Deed {
     /// The call of a commit, byte for byte.
     Commit(Arc<ScriptCall>),
-    /// The take-over of a shard, after which this was its epoch.
+    /// The take-over of a shard, with the epoch that it began.
     Take(Epoch),
     /// A batch of one shard, as its log has it.
     Batch(Arc<LoneBatch>),
@@ -72,32 +73,32 @@ pub(super) struct LoneBatch {
     pub(super) author: Author,
 }
 
-/// Whose a batch without its call is.
+/// Whose batch this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Author {
-    /// This process's: what was sent together with it is put aside.
+    /// This process's. The rest of its call is put aside.
     Own,
-    /// A process's before this one, whose memory this one has: Redis did it when that had ended, so it was not kept. Nobody else
-    /// has it.
+    /// An earlier process's whose memory this one has. Redis applied the batch after that process had ended, so the memory
+    /// does not have it. Nobody else has it.
     Before,
-    /// Another owner's, which may not know that it was done.
+    /// Another owner's, which may not know that it was applied.
     Other,
 }
 
 impl Deed {
-    /// Is it another owner's?
+    /// Does it belong to another owner?
     pub(super) fn is_left(&self) -> bool {
         matches!(self, Self::Batch(batch) if batch.author == Author::Other)
     }
 
-    /// Was it found in the log of its shard, without what was sent together with it? Such is played where every shard can be
-    /// brought to where it stood, or not at all: its owner has it in calls that change several shards, and those fit nowhere once
-    /// one of the shards has gone on.
+    /// Was it found in the log of its shard, without the rest of its call? Such a batch is only replayed if every shard can
+    /// be brought to where it stood. Its owner has it as part of calls that change several shards, and those fit nowhere
+    /// once one of the shards has gone on.
     pub(super) fn is_found(&self) -> bool {
         matches!(self, Self::Batch(batch) if batch.author != Author::Own)
     }
 
-    /// In which epoch it changes a shard that it changes.
+    /// The epoch in which it changes this shard.
     fn epoch_in(&self, shard: ShardId) -> Option<Epoch> {
         match self {
             Self::Take(epoch) => Some(*epoch),
@@ -115,25 +116,25 @@ impl Deed {
 struct JournalEntry {
     deed: Deed,
     moves: Vec<Move>,
-    /// Redis said that it did it.
+    /// Redis confirmed it.
     applied: bool,
-    /// In the order in which they were sent last, or played again.
+    /// The order in which entries were last sent or replayed.
     number: u64,
-    /// It is in the redo journal, too, and there as what it is here.
+    /// The redo journal has it, too, in its present state.
     kept: bool,
-    /// What it takes here.
+    /// How many bytes it takes in this journal.
     bytes: usize,
 }
 
 impl JournalEntry {
     fn new(deed: Deed, mut moves: Vec<Move>, applied: bool) -> Self {
         moves.shrink_to_fit();
-        // Queues that grew have room for as many again.
+        // A queue that grew has room for as many entries again.
         let queued = 2 * (size_of::<Self>() + moves.len() * size_of::<Place>());
         let own = queued + moves.len() * size_of::<Move>() + ALLOCATION_BYTES;
         let bytes = own
             + match &deed {
-                // The call and how often it is shared, its texts, and where they end.
+                // The call with its reference counts, its texts, and where they end.
                 Deed::Commit(call) => call.bytes() + 2 * size_of::<usize>() + 3 * ALLOCATION_BYTES,
                 Deed::Take(_) => 0,
                 Deed::Batch(batch) => size_of::<LoneBatch>() + batch.bytes.capacity() + 2 * ALLOCATION_BYTES,
@@ -141,7 +142,7 @@ impl JournalEntry {
         Self { deed, moves, applied, number: 0, kept: false, bytes }
     }
 
-    /// What it did to shards other than these, each by itself.
+    /// What it did to shards other than these, as one entry for each.
     fn without(&self, shards: &[ShardId]) -> Vec<Self> {
         let Deed::Commit(call) = &self.deed else { return Vec::new() };
         if self.moves.len() < 2 {
@@ -158,53 +159,50 @@ impl JournalEntry {
         rest.collect()
     }
 
-    /// Is it to be kept, where replicas have everything up to this one?
+    /// Must it be written to disk, if replicas have everything up to `safe`?
     fn is_due(&self, safe: u64) -> bool {
         self.number > safe && !self.kept
     }
 }
 
-/// Something that Redis has forgotten.
 #[derive(Debug, Clone)]
 pub(super) struct Forgotten {
     pub(super) deed: Deed,
     pub(super) moves: Vec<Move>,
 }
 
-/// What there is to be played again, and what not.
+/// What must be replayed, and what cannot.
 #[derive(Debug)]
 pub(super) struct ToReplay {
-    /// In order.
     pub(super) missing: Vec<Forgotten>,
-    /// Shards that do not stand on the way to where they stood.
+    /// Shards whose heads are not on the remembered way to where they must at least stand.
     pub(super) elsewhere: Vec<ShardId>,
-    /// Shards that lack something which was sent together with something of those.
+    /// Other shards with missing entries that are not replayed because of those: for example, a call changed both.
     pub(super) held_up: Vec<ShardId>,
 }
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct Journal {
     entries: Entries,
     bytes: usize,
     bytes_max: usize,
-    /// Number of the last that was sent.
+    /// Number of the last entry that was sent.
     sent: u64,
-    /// The last of which Redis said that it did it.
+    /// Number of the last entry that Redis confirmed.
     applied: u64,
-    /// Up to which as many replicas have them as are wanted.
+    /// As many replicas as are wanted have everything up to this number.
     safe: u64,
-    /// The last that was forgotten without being kept.
+    /// The last entry that was dropped without being on disk.
     dropped: u64,
-    /// What is to be kept may lie anywhere, and not only among the last: something was played again.
+    /// Entries that must be written to disk may lie anywhere, not only among the last ones, because something was replayed.
     is_scattered: bool,
-    /// Something was forgotten for want of room.
+    /// Entries were dropped for lack of room.
     is_trimmed: bool,
-    /// Under which tokens a process before this one left something, of which shard.
+    /// The tokens, by shard, under which an earlier process left something.
     restored: HashSet<(ShardId, Token)>,
 }
 
-/// What is to be kept where too few replicas have it.
+/// An entry to be written to disk because too few replicas have it.
 #[derive(Debug)]
 pub(super) struct Unkept {
     pub(super) number: u64,
@@ -214,8 +212,8 @@ pub(super) struct Unkept {
 }
 
 impl Journal {
-    /// Keeps the last calls, in so many bytes; 0: none. The last take-overs are kept in any case: they take no room, and one
-    /// that was lost before anything was acknowledged under it needs nothing else.
+    /// Keeps the last calls in this many bytes; with 0, none. The last take-overs are kept in any case: they take no room,
+    /// and if one is lost before anything was acknowledged under it, nothing else is needed.
     pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             entries: Entries::default(),
@@ -231,19 +229,20 @@ impl Journal {
         }
     }
 
-    /// A call is about to be sent, the first time or again. It has no spare room ([`ScriptCall::fitted`]).
+    /// Notes that a call is about to be sent, for the first time or again. The call has no spare room
+    /// ([`ScriptCall::fitted`]).
     pub(super) fn sends(&mut self, call: &Arc<ScriptCall>, moves: Vec<Move>) {
         if self.bytes_max == 0 {
             return;
         }
         let recent = self.entries.len().saturating_sub(RECENT);
         if let Some(entry) = self.entries.range_mut(recent..).find(|entry| entry.moves == moves) {
-            // Nobody knows whether it was done the first time, nor which of both is.
+            // Nobody knows whether the first one was applied, nor which of the two an answer belongs to.
             self.sent += 1;
             entry.number = self.sent;
             return;
         }
-        // Numbers are used again only when what had them certainly was not applied.
+        // Numbers are only used again if the entries that had them were certainly not applied.
         let again = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.token == one.after.token);
         let later = |one: &Move| moves.iter().any(|m| m.shard == one.shard && m.after.seq <= one.after.seq);
         let keep = |entry: &JournalEntry| entry.applied || !entry.moves.iter().any(|one| again(one) && later(one));
@@ -259,19 +258,20 @@ impl Journal {
         self.push(JournalEntry::new(Deed::Commit(Arc::clone(call)), moves, false));
     }
 
-    /// Redis said that it did what moves its shards so.
+    /// Redis confirmed the entry that moves its shards in this way.
     pub(super) fn applied(&mut self, moves: &[Move]) {
         if let Some(entry) = self.entries.iter_mut().rev().find(|entry| entry.moves == moves) {
-            // Kept as what Redis may not have done, it would not be played by the next process, whoever was told of it.
+            // On disk it is noted as unconfirmed. The next process would not replay it then, although a client may have been
+            // told of it.
             entry.kept &= entry.applied;
             entry.applied = true;
             self.applied = self.applied.max(entry.number);
         }
     }
 
-    /// A shard's line remembers these take-overs: Redis did all that it goes through, also where nobody heard so because this
-    /// process was cut off. Of which that was not known, in the order of sending: where it brought each of its shards, and the epoch
-    /// in which it did.
+    /// The line of a shard remembers these take-overs. So Redis applied every entry on that line, even if this process was
+    /// cut off and never heard so. Returns, for entries not known to be applied so far, in the order of sending: where each
+    /// brought its shards, and in which epoch.
     pub(super) fn found(&mut self, shard: ShardId, takes: &Takes) -> Vec<(ShardId, Point, Epoch)> {
         let is_there =
             |(at, one): (usize, Move)| (!self.entries.get(at).applied && takes.lead_through(one.after)).then_some(at);
@@ -287,18 +287,17 @@ impl Journal {
         found
     }
 
-    /// Is there something of a shard of which it is not known whether Redis did it?
+    /// Does any entry of a shard have an unknown outcome?
     pub(super) fn doubts(&self, shard: ShardId) -> bool {
         self.entries.of_shard(shard).any(|(at, _)| !self.entries.get(at).applied)
     }
 
-    /// Redis had forgotten these, and was given them again: all of them, or perhaps not all. Whoever had them before may have
-    /// forgotten them as well, so they are as if they had been sent only now. What was asked of replicas before says nothing of
-    /// them.
+    /// Redis had forgotten these and was given them again: all of them, or perhaps not all. Replicas may have forgotten them
+    /// as well, so they count as just sent, and earlier answers of replicas say nothing about them.
     pub(super) fn played(&mut self, missing: &[Forgotten], all: bool) {
         let first = |moves: &[Move]| moves.first().map(|one| (one.shard, one.after));
         let again: HashSet<_> = missing.iter().filter_map(|missing| first(&missing.moves)).collect();
-        // What another owner left is his to keep.
+        // What another owner left is for that owner to keep.
         let is_again =
             |entry: &JournalEntry| !entry.deed.is_left() && first(&entry.moves).is_some_and(|one| again.contains(&one));
         for entry in self.entries.iter_mut().filter(|entry| is_again(entry)) {
@@ -313,9 +312,9 @@ impl Journal {
         }
     }
 
-    /// A shard is about to be taken for taken over: this is what the owner before left there last, in order. None of what is
-    /// another one's is for this process to prove, nor to keep on its disk; what a process before this one did is its own to keep,
-    /// unless that had kept it.
+    /// A shard is about to be marked as taken: adds the last batches that the previous owner left there, in order. This
+    /// process need not prove another owner's batches, nor keep them on its disk. A batch of an earlier process of this node
+    /// becomes this one's to keep, unless the memory of that process already has it.
     pub(super) fn left(&mut self, left: Vec<(Move, LoneBatch)>) {
         for (one, batch) in left {
             let is_others = batch.author == Author::Other;
@@ -330,18 +329,17 @@ impl Journal {
         }
     }
 
-    /// How many entries were looked at for one shard or another.
+    /// How many entries were looked at for any shard.
     #[cfg(test)]
     pub(super) fn looked(&self) -> usize {
         self.entries.looked.get()
     }
 
-    /// Is anything kept of what is sent?
+    /// Is anything of what is sent kept?
     pub(super) fn keeps(&self) -> bool {
         self.bytes_max > 0
     }
 
-    /// A shard was taken over.
     pub(super) fn took(&mut self, taken: Move, epoch: Epoch) {
         let moves = vec![taken];
         if self.entries.of_shard(taken.shard).any(|(at, _)| self.entries.get(at).moves == moves) {
@@ -360,7 +358,7 @@ impl Journal {
         self.entries.push_back(entry);
     }
 
-    /// The tenure is over: a take-over of it is not to be repeated, unless what was acknowledged under it is.
+    /// The tenure is over. Its take-overs must not be repeated, unless what was acknowledged under them is replayed.
     pub(super) fn let_go(&mut self) {
         if self.bytes_max == 0 {
             self.entries.clear();
@@ -384,34 +382,34 @@ impl Journal {
         }
     }
 
-    /// Is there no room for more of what too few replicas have?
+    /// Is there no room for more entries that too few replicas have?
     pub(super) fn is_full(&self) -> bool {
         let is_wanted = |oldest: &JournalEntry| oldest.kept && oldest.number > self.safe;
         self.bytes > self.bytes_max && self.entries.front().is_some_and(is_wanted)
     }
 
-    /// The last of which Redis said that it did it, if nothing that was sent before is still under way: whoever proves that
-    /// replicas have what was written until now asks before.
+    /// The last entry that Redis confirmed, if nothing that was sent before it is still under way. To be read before
+    /// replicas are asked whether they have everything written so far.
     pub(super) fn applied_last(&self) -> u64 {
         let recent = self.entries.len().saturating_sub(RECENT);
-        // A take-over, or what is played again, goes another way than batches do, and may overtake them.
+        // A take-over or a replay goes over another connection than batches, and may overtake them.
         let under_way = self.entries.range(recent..).filter(|entry| !entry.applied).map(|entry| entry.number).min();
         under_way.map_or(self.applied, |first| self.applied.min(first.saturating_sub(1)))
     }
 
-    /// As many replicas as are wanted have everything up to this one.
+    /// As many replicas as are wanted have everything up to this entry.
     pub(super) fn is_safe(&mut self, through: u64) {
         self.safe = self.safe.max(through);
     }
 
-    /// All up to the last of which Redis said that it did it, that too few replicas may have, and that is not kept yet; none
-    /// where something of it is forgotten.
+    /// All entries up to the last confirmed one that too few replicas may have and that are not on disk yet; none if one of
+    /// them was dropped.
     pub(super) fn unkept(&self) -> Option<Vec<Unkept>> {
         if self.dropped > self.safe {
             return None;
         }
         let end = self.applied_end();
-        // One that was sent again stands where it stood the first time.
+        // An entry that was sent again stays where it was the first time.
         let is_due = |entry: &JournalEntry| entry.is_due(self.safe);
         let mut begin = if self.is_scattered { 0 } else { end };
         while begin > 0 && self.entries.range(begin.saturating_sub(RECENT)..begin).any(is_due) {
@@ -420,13 +418,13 @@ impl Journal {
         Some(self.unkept_of(begin..end, is_due))
     }
 
-    /// The same for the next process, which has nothing else: as far as it is remembered, also what replicas had. They may come back
-    /// without it, as this process would find out, and give it back.
+    /// The same for the next process: everything that is remembered and not on disk yet, even what enough replicas have.
+    /// They may come back without it. This process would notice and replay it; the next one has nothing but the file.
     pub(super) fn remembered(&self) -> Vec<Unkept> {
         self.unkept_of(0..self.applied_end(), |entry| !entry.kept && !entry.deed.is_left())
     }
 
-    /// Behind the last of which Redis said that it did it.
+    /// The place after the last confirmed entry.
     fn applied_end(&self) -> usize {
         self.entries.iter().rposition(|entry| entry.applied).map_or(0, |last| last + 1)
     }
@@ -439,19 +437,19 @@ impl Journal {
         unkept.collect()
     }
 
-    /// These are kept.
+    /// Notes that these are on disk.
     pub(super) fn kept(&mut self, kept: &[Unkept]) {
         let mut numbers: HashMap<u64, bool> = kept.iter().map(|one| (one.number, one.applied)).collect();
         let mut others = 0;
         let within = if self.is_scattered { usize::MAX } else { RECENT };
         for entry in self.entries.iter_mut().rev() {
             if let Some(applied) = numbers.remove(&entry.number) {
-                // Where Redis answered while it was written, it is written once more.
+                // If Redis answered while the entry was written, it must be written once more.
                 (entry.kept, others) = (applied == entry.applied, 0);
             } else {
                 others += 1;
             }
-            // One that was sent again meanwhile has another number.
+            // An entry that was sent again meanwhile has another number.
             if numbers.is_empty() || others > within {
                 break;
             }
@@ -460,12 +458,12 @@ impl Journal {
         self.is_scattered = self.is_scattered && self.entries.iter().any(is_left);
     }
 
-    /// Nothing of it is in the redo journal any more: enough replicas have all that was there.
+    /// The redo journal was emptied, because enough replicas have everything that was in it.
     pub(super) fn emptied(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.kept = false);
     }
 
-    /// What a process before this one kept, in order.
+    /// Adds what an earlier process kept, in order.
     pub(super) fn restore(&mut self, deed: Deed, moves: Vec<Move>, applied: bool) {
         self.sent += 1;
         self.restored.extend(moves.iter().map(|one| (one.shard, one.after.token)));
@@ -476,8 +474,8 @@ impl Journal {
         self.entries.push_back(entry);
     }
 
-    /// Shards go on from here: what was sent and does not lead here is nothing to be played again. What was sent to other shards
-    /// together with it is, where those go on with it.
+    /// Shards go on from these points: entries that do not lead there must not be replayed. The parts of such entries that
+    /// concern other shards stay, if those go on with them.
     pub(super) fn cut(&mut self, heads: &[(ShardId, Point)]) {
         let mut stands: HashMap<ShardId, Point> = heads.iter().copied().collect();
         let mut kept = Vec::with_capacity(self.entries.len());

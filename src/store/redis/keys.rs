@@ -1,4 +1,4 @@
-//! The names of keys and fields: what an operator with `redis-cli` sees.
+//! The names of keys and fields, as an operator with `redis-cli` sees them.
 //!
 //! ```text
 //! {PREFIX}:register             hash    what the register is: register, format, shards, created; moved, if it is moved
@@ -18,31 +18,30 @@
 //! ```
 //!
 //! The braces are a hash tag: all keys of a register lie in one slot of a Redis cluster, on one server, because one script
-//! changes several shards together. Who holds 10.0.0.69 (0a000045) is `HGET {PREFIX}:S:4:NETWORK:0a000040 5`; for IPv6,
+//! changes several shards together. `HGET {PREFIX}:S:4:NETWORK:0a000040 5` shows who holds 10.0.0.69 (0a000045); for IPv6,
 //! `ZREVRANGEBYLEX {PREFIX}:S:i6:NETWORK [ADDRESS - LIMIT 0 1` names the hash.
 //!
-//! **Every key is vouched for** by another, up to the head: the register's key has the number of heads; a head, whether
-//! there are a log (seq) and networks (networks); `networks`, which indexes a network has; an index, which hashes. So a key
-//! that is gone is never taken for one that was never there.
+//! **Every key is vouched for** by another, up to the head: the register's key tells the number of heads; a head tells
+//! whether there are a log (seq) and networks (networks); `networks` tells which indexes a network has; and an index tells
+//! which hashes. So a lost key is never taken for one that never existed.
 
 use crate::core::address::Address;
 use crate::core::state::Key;
 use crate::core::types::{NetworkId, SubnetId};
 use crate::store::{ShardId, StoreError};
 
-/// Version of keys. Another one is refused.
+/// Version of the keys. Any other version is refused.
 pub(super) const FORMAT: &str = "1";
-/// Addresses of a bucket of IPv4.
+/// How many IPv4 addresses a bucket covers.
 pub(super) const BUCKET_ADDRESSES: u32 = 64;
 
-/// All names below one prefix.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     prefix: String,
 }
 
 impl Keys {
-    /// Letters, digits and `-_.:/`, so that it is the whole of the hash tag and a pattern finds the keys.
+    /// Only letters, digits and `-_.:/`, so that the prefix is exactly the hash tag, and a pattern finds the keys.
     pub(super) fn new(prefix: &str) -> Result<Self, StoreError> {
         let good = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
         if prefix.is_empty() || prefix.len() > 64 || !prefix.chars().all(good) {
@@ -68,12 +67,13 @@ impl Keys {
         self.named("probe")
     }
 
-    /// The key that is never there.
+    /// The key that never exists.
     pub(super) fn guard(&self) -> String {
         self.named("guard")
     }
 
-    /// All keys of all shards, for SCAN: the prefix opens no pattern, and what is no shard's begins with a letter.
+    /// All keys of all shards, as a pattern for SCAN: the prefix has no pattern characters, and keys that belong to no shard
+    /// begin with a letter.
     pub(super) fn of_shards(&self) -> String {
         self.named("[0-9]*")
     }
@@ -94,7 +94,7 @@ impl Keys {
         self.of(shard, "log")
     }
 
-    /// A log that is written anew.
+    /// A log while it is being rewritten.
     pub(super) fn spare(&self, shard: ShardId) -> String {
         self.of(shard, "spare")
     }
@@ -116,7 +116,7 @@ impl Keys {
     }
 }
 
-/// May all keys begin with it?
+/// Can all keys begin with this prefix?
 ///
 /// # Errors
 /// What is allowed.
@@ -124,8 +124,8 @@ pub fn check_prefix(prefix: &str) -> Result<(), StoreError> {
     Keys::new(prefix).map(drop)
 }
 
-/// What somebody asks `redis-cli` who wants the record of a single address or block, by its first address. Of IPv6 the first
-/// command names what `LOW` is in the second one.
+/// The commands for `redis-cli` that show the record of a single address or block, given by its first address. For IPv6 the
+/// first command finds the value of `LOW` in the second one.
 ///
 /// # Errors
 /// No key can begin with this prefix.
@@ -142,7 +142,7 @@ pub fn commands_for(prefix: &str, shard: u16, network: NetworkId, address: Addre
     })
 }
 
-/// What lies in a hash, by the letter of its key.
+/// What a hash holds, by the letter in its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HashKind {
     Config,
@@ -164,11 +164,11 @@ impl HashKind {
     }
 }
 
-/// Where the record of a key lies: which kind of hash, from which address on, which field.
+/// Where the record of a key lies: the kind of hash, the first address of its bucket, and the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FieldPlace {
     pub(super) kind: HashKind,
-    /// Of IPv4: the first address of the bucket.
+    /// For IPv4: the first address of the bucket.
     pub(super) low: Option<u32>,
     key: Key,
 }
@@ -183,7 +183,6 @@ impl FieldPlace {
         Self { kind, low, key }
     }
 
-    /// Name of the field, as text.
     pub(super) fn field(self) -> String {
         match self.key {
             Key::Config => "config".to_owned(),
@@ -194,7 +193,7 @@ impl FieldPlace {
         }
     }
 
-    /// The same of IPv4, where it is a number below 64: a full commit has hundreds of them.
+    /// The same for IPv4, where it is a number below 64: a full commit has hundreds of them.
     pub(super) fn field_number(self) -> Option<u8> {
         match self.key {
             Key::Address(Address::V4(bits)) => u8::try_from(bits % BUCKET_ADDRESSES).ok(),
@@ -202,7 +201,7 @@ impl FieldPlace {
         }
     }
 
-    /// How a commit names its hash, behind `{PREFIX}:S:`; of IPv6 without the LOW, which the script finds.
+    /// How a commit names the hash, after `{PREFIX}:S:`; for IPv6 without the LOW, which the script finds.
     pub(super) fn name(self, network: NetworkId) -> String {
         let kind = self.kind.letter();
         self.low.map_or_else(|| format!("{kind}:{network}"), |low| format!("{kind}:{network}:{low:08x}"))
@@ -213,11 +212,11 @@ impl FieldPlace {
     }
 }
 
-/// A hash as its name says: worked out once for all of its fields, of which a shard has as many as it has addresses.
+/// A hash, parsed from its name: once for all its fields, since a shard has as many fields as addresses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HashName {
     kind: HashKind,
-    /// Of IPv4: the first address of the bucket; none where no bucket is called so.
+    /// For IPv4: the first address of the bucket; none if no bucket has such a name.
     low: Option<u32>,
 }
 
@@ -228,8 +227,8 @@ impl HashName {
         Self { kind, low }
     }
 
-    /// The key that a field stands for; none if no field of ours is called so. One name for one thing: another spelling of
-    /// it is no field of ours.
+    /// The key that a field stands for; none if no field has such a name. Each thing has one name: another spelling of it is
+    /// no field of ours.
     pub(super) fn key_of(self, field: &[u8]) -> Option<Key> {
         match self.kind {
             HashKind::Config => config_key_of(field),
@@ -255,7 +254,7 @@ fn config_key_of(field: &[u8]) -> Option<Key> {
     })
 }
 
-/// The number that is written so: in exactly so many digits, small letters among them.
+/// The number in a text of exactly this many hexadecimal digits, with small letters.
 fn hexadecimal(text: &[u8], digits: usize) -> Option<u128> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -289,7 +288,7 @@ mod tests {
         }
     }
 
-    /// `commit.lua` cuts it out of there (`NETWORK_END`).
+    /// `commit.lua` takes it from there (`NETWORK_END`).
     #[test]
     fn a_name_has_its_network_from_the_third_byte_to_the_38th() {
         let network = NetworkId(u128::MAX >> 3);

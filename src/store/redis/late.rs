@@ -1,16 +1,16 @@
-//! The register goes on from further back than this node acknowledged, by another node or on a fork of this one's own line: what
-//! it lacks is put aside, whole and durable, before anything else is asked. It is never played: between the two, others
-//! may have been granted what is in it.
+//! The register goes on from further back than this node acknowledged, under another node or on a fork of this node's own
+//! line. What the register lacks is put aside, complete and durable, before anything else is asked of it. It is never
+//! replayed, because its addresses may have been granted to others meanwhile.
 //!
-//! How far both lines are one is found in the register's log, by digest, or where that was trimmed by the take-overs that the
-//! head remembers; what was sent behind it, in the journal. Where the journal does not reach back that far, nobody knows what is
-//! missing, and the store stops. But where it reaches back to the take-over of this process, and what that was built on is
-//! missing itself, all of what this process did is: it is put aside, too, and what was before is for others to bring, but for what
-//! this process itself did when it owned the shard before. Where nobody has gone on since, it may be nobody's any more, and the
-//! store stops then.
+//! The last point that both lines share is found in the register's log, by digest, or, if the log was trimmed, by the
+//! take-overs that the head remembers. What was sent after that point is in the journal. If the journal does not reach back
+//! that far, nobody knows what is missing, and the store stops. There is one exception: the journal reaches back to the
+//! take-over of this process, and the state on which that take-over was built is missing as well. Then all that this process
+//! did is missing, and is put aside. Earlier changes are for others to bring, except those of earlier tenures of this
+//! process. If nobody has gone on since, perhaps no node has them any more, and the store stops.
 //!
-//! Neighbours: `checks` asks for it before a shard is taken, and when a tenure has ended; `heal` where a fork is found;
-//! `store::late` keeps it.
+//! Neighbours: `checks` calls this before a shard is taken, and when a tenure has ended; `heal` if it finds a fork;
+//! `store::late` keeps the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +24,14 @@ use super::reach;
 use super::redo;
 use super::scripts::ScriptCall;
 use super::shared::{KnownLine, RedisShared};
+use super::whole;
 use super::written;
 use crate::store::{Epoch, Head, Seq, ShardId, StoreError, codec};
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// Looks whether everything that somebody was told of is on the lines of those who own the shards now; puts aside what is
-/// not.
+/// Checks whether everything that clients were told of is on the lines of the present owners of the shards, and puts aside
+/// what is not.
 ///
 /// # Errors
 /// Redis does not answer; it is not known what is missing; or it cannot be put aside.
@@ -43,12 +43,12 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
     }
     let heads = heal::read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await?;
     if link.is_new() {
-        // It is not known yet what others have to give back there.
+        // It is not known yet what other nodes must give back there.
         return Err(heal::behind(shared));
     }
     let (mut parted, mut own) = (Vec::new(), Vec::new());
     for (line, (shard, head)) in lines.iter().zip(heads) {
-        let head = head.ok_or_else(|| shared.absent(shard))?;
+        let Some(head) = head else { return Err(whole::missing(shared, link, shard).await) };
         if is_on_own_way(shared, line, &head)? {
             own.push((shard, head));
         } else if line.reviewed == Some(head.token) {
@@ -60,8 +60,9 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
             parted.push((*line, head));
         }
     }
-    // What was changed together with something of those is missing with it, and nobody gives it back. Looked for only where there
-    // is something of both: the way is as long as the journal, and nothing else of the store's runs meanwhile.
+    // A call that changed several shards is missing in all of them if it is missing in one, and nobody gives it back. This
+    // is only looked for if there are shards of both kinds: the way may be as long as the journal, and nothing else of the
+    // store runs meanwhile.
     while !parted.is_empty() {
         let held_up = |line: &KnownLine| {
             let head = own.iter().find(|(shard, _)| *shard == line.shard)?.1;
@@ -81,22 +82,22 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
     put_all_aside(shared, link, &parted).await
 }
 
-/// Of what was under way when this process was cut off: did others go on from it? Then that is known from here on, and given back
-/// as all else.
+/// Calls were under way when this process was cut off. If other nodes went on from them, they count as applied from here on,
+/// and are given back like everything else.
 async fn learn(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Result<(), StoreError> {
     if !shared.journal().doubts(shard) {
         return Ok(());
     }
     let takes = reach::takes(link, &shared.keys, shard, ANSWER_WITHIN).await?;
     let found = shared.journal().found(shard, &takes);
-    // A call was done in all its shards, and after this one nobody asks for it again.
+    // A call was applied in all its shards, and nobody will ask about it again after this.
     found.into_iter().try_for_each(|(shard, point, epoch)| shared.line(shard, |line| line.learns(point, epoch)))
 }
 
-/// Puts aside what forks of the own line lack, in shards whose tenure was ended for it.
+/// Puts aside what forks of this process's own line lack, in shards whose tenure was ended for it.
 ///
 /// # Errors
-/// As [`review`].
+/// As for [`review`].
 pub(super) async fn put_aside_forks(
     shared: &RedisShared,
     link: &mut Link,
@@ -107,7 +108,8 @@ pub(super) async fn put_aside_forks(
     let heads = heal::read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await?;
     let mut forked = Vec::with_capacity(lines.len());
     for (line, (shard, head)) in lines.into_iter().zip(heads) {
-        forked.push((line, head.ok_or_else(|| shared.absent(shard))?));
+        let Some(head) = head else { return Err(whole::missing(shared, link, shard).await) };
+        forked.push((line, head));
     }
     put_all_aside(shared, link, &forked).await
 }
@@ -117,7 +119,7 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     for (line, head) in parted {
         late.push(missing(shared, link, line, head).await?);
     }
-    // Durable before anything ends this process; also where of one shard nobody knows what it lacks.
+    // This must be durable before anything ends this process, even if for one shard nobody knows what it lacks.
     let mut several = Vec::with_capacity(parted.len());
     for (at, missing) in parted.iter().zip(&mut late) {
         let batches = missing.as_mut().map(|missing| std::mem::take(&mut missing.batches)).unwrap_or_default();
@@ -135,21 +137,23 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
             }
             None => continue,
         };
-        // What is there on a line of this process's own may be taken for told: nobody else says so when it goes back again.
+        // If the line is this process's own, what is on it counts as told: nobody else will say so when Redis goes back again.
         let (point, own) = (Point::of(head), heal::is_own(shared, line, head));
         let common = missing.common.unwrap_or((Point::NOWHERE, Epoch(0)));
         let told = if own { (point, head.epoch) } else { common };
         let stays = if own && shared.journal().knows(line.shard, point) { point } else { common.0 };
-        // Before it is forgotten: the next process would put it aside once more, after others dealt with it. What both lines have
-        // is not: few servers may have it, and this one gives it back as long as it lies on the line that goes on.
+        // This comes before it is forgotten, because otherwise the next process would put it aside once more, after others
+        // dealt with it. What both lines have is not noted as put aside: few servers may have it, and this process can give
+        // it back as long as it lies on the present line.
         redo::put_aside(shared, line.shard, stays).await?;
         stand.push((line.shard, head, told, stays));
     }
-    // Only now, when all of it is written: else one of them would be forgotten here, and looked for on its own way.
+    // Only now, after everything is written: otherwise one shard would be forgotten here while it is still looked for on its
+    // own way.
     for &(shard, head, told, _) in &stand {
         shared.line(shard, |line| line.forget(head, told))?;
     }
-    // And only now: a call that changed several shards is in the journal once. All at once, as all of it is gone through.
+    // And this comes last, for all shards at once: an entry of the journal may have changed several of them.
     if !stand.is_empty() {
         let stays: Vec<(ShardId, Point)> = stand.iter().map(|&(shard, .., stays)| (shard, stays)).collect();
         shared.journal().cut(&stays);
@@ -157,8 +161,9 @@ async fn put_all_aside(shared: &RedisShared, link: &mut Link, parted: &[(KnownLi
     refusal.map_or(Ok(()), Err)
 }
 
-/// An operator gives up what nobody knows, or who went on without it did. Of what is remembered it is not known whether the line
-/// that goes on had it once and let go of it since, so none of it is claimed again.
+/// Logs that nothing of a shard is given back: it is not known what is missing, and an operator, or a node that went on,
+/// has given it up. The present line may once have had the remembered changes and have let go of them since, so none of
+/// them is claimed again.
 fn given_up(shared: &RedisShared, line: &KnownLine, head: &Head) {
     tracing::error!(
         redis = %shared.place,
@@ -170,7 +175,7 @@ fn given_up(shared: &RedisShared, line: &KnownLine, head: &Head) {
     );
 }
 
-/// Why nothing more may be granted here before an operator, or somebody who goes on, has decided; the store is stopped then.
+/// Why nothing more may be granted here before an operator, or a node that goes on, has decided. The store is stopped then.
 async fn refusal(
     shared: &RedisShared,
     link: &mut Link,
@@ -188,15 +193,17 @@ async fn refusal(
                 "at batch {} in epoch {}, which is further back than what this server began with, and nobody has gone on since",
                 head.seq.0, head.epoch.0
             );
-            // All that this one acknowledged is put aside, so whoever takes the shard from there on settles it.
+            // Everything that this process acknowledged is put aside, so any node that takes the shard from there settles
+            // the matter.
             return Ok(Some(shared.went_back(line.shard, Some(head.token), &found)));
         }
     }
     Ok(None)
 }
 
-/// Did somebody take it when Redis had gone back? It has an owner whom the line of this process does not lead through. Where it has
-/// none that may be the line of a primary of before, which nobody goes on with.
+/// Has another node taken the shard since Redis went back? Then the register has an owner now, and the epoch of this head
+/// belonged to another token on the line of this process. Without an owner, this may be the line of an earlier primary,
+/// with which nobody goes on.
 async fn was_taken_since(
     shared: &RedisShared,
     link: &mut Link,
@@ -208,8 +215,9 @@ async fn was_taken_since(
     Ok(is_of_another_line && checks::holder(shared, link).await?.is_some())
 }
 
-/// Does it stand where this process brought it, before or behind what somebody was told of? Then nothing is missing, or it is
-/// played again. The journal is asked once: shards are taken one after the other, and each time all that are left are looked at.
+/// Does the shard stand on this process's own way, before or after what clients were told of? Then nothing is missing, or it
+/// will be replayed. The result is remembered, because shards are taken one after another, and each time all the remaining
+/// ones are checked.
 fn is_on_own_way(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<bool, StoreError> {
     let (stands, told) = (Point::of(head), line.told);
     if line.found == Some(Found::Others(head.token)) {
@@ -225,14 +233,14 @@ fn is_on_own_way(shared: &RedisShared, line: &KnownLine, head: &Head) -> Result<
     let found = match (is_own, is_on_way) {
         (_, true) => Some(own_way),
         (false, false) => Some(Found::Others(head.token)),
-        // It may be played again, or is put aside, and stands elsewhere then.
+        // Not remembered: what is missing may be replayed or put aside, and then the shard stands elsewhere.
         (true, false) => None,
     };
     found.map_or(Ok(()), |found| shared.line(line.shard, |line| line.finds(found)))?;
     Ok(is_on_way)
 }
 
-/// Is it known here what the line of this head lacks of what somebody was told of?
+/// Does this process know what the line of this head lacks of what clients were told of?
 pub(super) async fn knows(
     shared: &RedisShared,
     link: &mut Link,
@@ -242,18 +250,17 @@ pub(super) async fn knows(
     Ok(missing(shared, link, line, head).await?.is_some())
 }
 
-/// What somebody was told of and another line has not.
+/// What clients were told of and another line lacks.
 #[derive(Default)]
 struct Missing {
-    /// The last point that both lines have, and its epoch; none: not even the first that was taken over.
+    /// The last point that both lines have, and its epoch; none if they do not even share the first point that was taken over.
     common: Option<(Point, Epoch)>,
-    /// It lacks what this process took over last, too: what others did.
+    /// The line also lacks the state on which this process's last tenure was built, which other nodes may have made.
     lacks_others: bool,
-    /// In order.
     batches: Vec<Vec<u8>>,
 }
 
-/// What somebody was told of and the line of this head has not. None where that is forgotten.
+/// What clients were told of and the line of this head lacks. None if that is forgotten.
 async fn missing(
     shared: &RedisShared,
     link: &mut Link,
@@ -261,7 +268,7 @@ async fn missing(
     head: &Head,
 ) -> Result<Option<Missing>, StoreError> {
     let (way, is_whole) = shared.journal().stretches_to(line.shard, line.told);
-    // Where each stretch begins, and behind each that was sent: the point, its epoch, and how much was sent up to there.
+    // The points where each tenure begins, and the point after each entry, each with its epoch and how many entries lead to it.
     let mut points: Vec<(Point, Epoch, usize)> = Vec::with_capacity(way.len() + 1);
     let begun = way.iter().find_map(|sent| begins(sent).map(|begun| Epoch(begun.0.saturating_sub(1))));
     let (mut epoch, mut last_begin) = (begun.unwrap_or(line.told_epoch), 0);
@@ -274,7 +281,7 @@ async fn missing(
         epoch = begins(sent).unwrap_or(epoch);
         points.push((one.after, epoch, at + 1));
     }
-    // What is common comes before what is not.
+    // Common points come before the others, so a binary search finds the last one.
     let (mut common, mut apart) = (0, points.len());
     while common < apart {
         let middle = common + (apart - common) / 2;
@@ -317,7 +324,7 @@ fn of_shard(sent: &Forgotten, shard: ShardId) -> Option<Move> {
     sent.moves.iter().find(|one| one.shard == shard).copied()
 }
 
-/// The batch of a shard in a call that commits; none where there is none.
+/// The batch of a shard in a call of a commit; the inner none if the call has none for it.
 fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
     for (bytes, _) in written::read(call)? {
         if codec::decode_batch(bytes).ok()?.shard == shard {
@@ -327,7 +334,7 @@ fn batch_in(call: &ScriptCall, shard: ShardId) -> Option<Option<Vec<u8>>> {
     Some(None)
 }
 
-/// In order, as each is to stand in the history.
+/// In order, each as it would be in the history.
 type EncodedBatches = Vec<Vec<u8>>;
 
 async fn put_aside(

@@ -1,13 +1,15 @@
-//! What the owner before left last, as its log has it, is remembered by whoever took the shard from it.
+//! A node that takes a shard remembers the last batches of the previous owner, as the log has them.
 //!
-//! *A batch is under way when its owner is cut off: Redis applies it, the next owner finds it and goes on from it, and then Redis
-//! goes back to before it. The first owner does not know that it was applied, and the line of the next one begins behind it: it
-//! was given back by nobody, and nothing that followed could be.* So the next owner plays it, too, on condition of exactly the
-//! head before it, as all else. Also where the owner before has ended, and its memory with it: then, too, where it left that memory to
-//! this process (`redo`), which has what it was told of, and not what was under way when it ended.
+//! *A batch is under way when its owner is cut off: Redis applies it, the next owner finds it and goes on from it, and then
+//! Redis goes back to before it. The first owner does not know that it was applied, and the line of the next owner begins
+//! after it. So nobody gave it back, and nothing that followed it could be given back.* So the next owner replays it as
+//! well, on condition of exactly the head before it, as for all else. This also covers a previous owner that has ended, and
+//! its memory with it. If it left that memory to this process (`redo`), the memory has what it was told of, but not what was
+//! under way when it ended.
 //!
-//! Enough for what may be under way at once, and no more: what was acknowledged before, its owner has, and gives back first. It
-//! is played in all shards or in none: that owner has it in calls that change several at once.
+//! Only as much is remembered as may be under way at once: that owner has whatever was acknowledged earlier, and gives it
+//! back first. The batches are replayed in all shards or in none, because that owner has them in calls that change several
+//! shards at once.
 //!
 //! Neighbours: `take` sends [`command`] and calls [`read`]; `journal` remembers; `playing` calls [`together`].
 
@@ -24,25 +26,26 @@ use super::written;
 use crate::limits::BATCH_BYTES_MAX;
 use crate::store::{Seq, ShardId, StoreError, TransactionId, codec};
 
-/// Batches of a shard: several times those that a committer has under way.
+/// How many batches of a shard: several times what a committer has under way.
 const BATCHES_MAX: usize = 8;
-/// Bytes of them: as much as a committer has under way in all shards together, but for the move of a large subnet. More would be
-/// in the way of the take-overs of the other shards, where Redis is far: those are what somebody waits for.
+/// How many bytes of them: as much as a committer has under way in all shards together, except for the move of a large
+/// subnet. More would delay the take-overs of the other shards if Redis is far away, and those are awaited.
 const BYTES_MAX: usize = BATCH_BYTES_MAX;
 
-/// Asks for the last batches of a shard. Sent behind its take-over, as whoever takes it from a far or slow Redis cannot wait
-/// twice; but it is not waited for together with that: what was taken is taken, whatever becomes of this. For the first shard
-/// several nodes contend, most of them in vain, and again and again: of that it is asked when it was taken, together with which run
-/// of Redis that was. Whoever asks owns it, and commits nothing before.
+/// Asks for the last batches of a shard. The command is sent right after the take-over, because a node that takes shards
+/// from a distant or slow Redis cannot wait twice. But the take-over does not wait for the answer: it stands, whatever
+/// becomes of this. For the first shard several nodes compete, most of them in vain and again and again; so there the
+/// command is sent after the take-over, together with the question which run of Redis it was. The caller owns the shard and
+/// commits nothing before the answer.
 pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
     let mut call = ScriptCall::new(&shared.shas, LoadedScript::Left, &[shared.keys.log(shard)]);
-    // And one before them, for its digest.
+    // And one entry before them, for its digest.
     call.number(BATCHES_MAX as u64 + 1).number(BYTES_MAX as u64);
     call.command
 }
 
-/// The last batches before a point, under the token of that, in order, by what [`command`] was answered, and whose they are. None
-/// where that was refused: the take-over stands without.
+/// The last batches before a point, under the token of that point, in order, from the answer to [`command`], with their
+/// author. None if the command was refused: the take-over stands without them.
 pub(super) fn read(
     shard: ShardId,
     (until, author): (Point, Author),
@@ -57,14 +60,14 @@ pub(super) fn read(
         }
     };
     let entries = entries.into_iter().map_while(entry_of);
-    // What is behind the head is left of a call that broke off (see `surplus`).
+    // An entry after the head is left of a call that broke off (see `surplus`).
     let mut entries = entries.skip_while(|entry| entry.seq > until.seq.0).peekable();
     let mut stands = until;
     let mut left = VecDeque::new();
     while let Some(LogEntry { seq, digest, bytes, .. }) = entries.next() {
         let (last, its_digest) = match entries.peek() {
             Some(earlier) => (earlier.seq, earlier.digest),
-            // The first of its shard, as that was made.
+            // The first batch of the shard follows the empty line.
             None if seq == 1 => (0, Point::NOWHERE.digest),
             None => break,
         };
@@ -81,9 +84,10 @@ pub(super) fn read(
     left.into()
 }
 
-/// In place of lone batches the calls that commit them, each line in its order. What was changed by one act is in one call, as it
-/// was: where what was found in the logs is played in one shard, it is in all of them (see `Journal::missing`). All of it comes where
-/// the first of it does: it is older than what this process did in its shards, and newer than what that has of one before it.
+/// Replaces lone batches by the calls that commit them, with each line in its order. Changes of one act go into one call, as
+/// before: if batches found in the logs are replayed in one shard, they are in all of them (see `Journal::missing`). All of
+/// them come where the first one does: they are older than what this process did in its shards, and newer than what it has
+/// from a process before it.
 ///
 /// # Errors
 /// A batch cannot be read.
@@ -113,7 +117,7 @@ pub(super) fn together(shared: &RedisShared, missing: &[Forgotten]) -> Result<Ve
     Ok(calls)
 }
 
-/// The call that commits these. Also while the memory is full: it had room there before.
+/// The call that commits these batches. It also runs while the memory is full: there was room for them before.
 fn committed(shared: &RedisShared, bound: &[Bound]) -> Result<Forgotten, StoreError> {
     let written: Vec<_> = bound.iter().map(|bound| (&bound.batch.bytes, bound.digests())).collect();
     let call = written::again(shared, LoadedScript::CommitLettingGo, &written)?;
@@ -141,12 +145,12 @@ impl Bound {
     }
 }
 
-/// The batches of several lines, those of one act together, each line in its order.
+/// Groups the batches of several lines: those of one act together, each line in its order.
 fn grouped(mut lines: Vec<VecDeque<Bound>>) -> Vec<Vec<Bound>> {
     let mut groups = Vec::new();
     while !lines.is_empty() {
         let whole = (0..lines.len()).find_map(|line| with_its_acts(&lines, line));
-        // One was never without the other, so that one is found. What is not whole all the same goes on in order.
+        // The parts of an act were never separate, so such a group is found. If one is incomplete all the same, go on in order.
         let group = whole.unwrap_or_else(|| vec![0]);
         groups.push(group.into_iter().filter_map(|line| lines[line].pop_front()).collect());
         lines.retain(|line| !line.is_empty());
@@ -154,7 +158,7 @@ fn grouped(mut lines: Vec<VecDeque<Bound>>) -> Vec<Vec<Bound>> {
     groups
 }
 
-/// The lines whose next batches belong together with the next one of this line; none while one of them is not next.
+/// The lines whose next batches belong together with the next one of this line; none while one of those batches is not next.
 fn with_its_acts(lines: &[VecDeque<Bound>], line: usize) -> Option<Vec<usize>> {
     let mut places: HashMap<TransactionId, Vec<(usize, usize)>> = HashMap::new();
     for (at, batches) in lines.iter().enumerate() {
@@ -196,7 +200,7 @@ mod tests {
         groups.iter().map(|group| group.iter().map(name).collect()).collect()
     }
 
-    /// As Redis has them, the last first.
+    /// In the order of Redis, the last first.
     fn logged(seqs: impl DoubleEndedIterator<Item = u64>) -> Value {
         let text = |text: String| Value::BulkString(text.into_bytes());
         let entry = |seq: u64| {

@@ -1,14 +1,15 @@
-//! What this process knows of a shard's line: digests of the last batches that it sent, and what somebody was told of it.
+//! What this process knows of a shard's line: the digests of the last batches that it sent, and what clients were told of
+//! the line.
 //!
-//! The head is Redis's; here is only what a script cannot compute (the digest of a batch follows from the one before, which
-//! may still be under way) and what tells that Redis went back.
+//! The head itself is in Redis. Here is only what a script cannot compute (the digest of a batch follows from the one
+//! before, which may still be under way), and what shows that Redis went back.
 //!
-//! **Told** is what was answered: a commit that was acknowledged, or a proof under which answers left. A take-over alone tells
-//! nobody anything. But what another owner left is taken for told to somebody, once the take-over counts (as many replicas
-//! have it as are wanted): who knows what that owner said.
+//! **Told** is what was answered: a commit that was acknowledged, or a proof on the strength of which answers left. A
+//! take-over alone tells nobody anything. But what another owner left counts as told once the take-over counts, which is
+//! when as many replicas have it as are wanted: nobody knows what that owner said.
 //!
-//! A line that went on elsewhere, without anything that was told on this one, is *cut*: the tenure is over for it, and the
-//! shard is taken anew from where it stands (see `heal`).
+//! A line that went on elsewhere and lacks nothing that was told is *cut*: its tenure is over, and the shard is taken over
+//! again from where it stands (see `heal`).
 
 use std::collections::VecDeque;
 
@@ -18,55 +19,54 @@ use super::takes::Takes;
 use crate::store::codec::Format;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Token, fence};
 
-/// Batches whose digests are remembered. More than can be under way and sent again.
+/// How many batches' digests are remembered. More than can be under way and sent again.
 const REMEMBERED_BATCHES_MAX: usize = 64;
 
-/// One shard.
 #[derive(Debug, Clone)]
 pub(super) struct RedisLine {
     epoch: Epoch,
     token: Token,
-    /// Digest of the line up to a batch, ascending and dense; the first is the head that was taken, or older.
+    /// Digests of the line up to recent batches, ascending and dense; the first is at the head that was taken, or earlier.
     known: VecDeque<(Seq, Digest)>,
-    /// The last that somebody was told of, and the take-over under which it stood.
+    /// The last point that clients were told of, and the epoch under which it stood.
     told: (Point, Epoch),
-    /// What another owner left, while its take-over does not count.
+    /// The point that another owner left, as long as the take-over does not count yet.
     left: Option<Point>,
-    /// The token under which it is owned in the present tenure.
+    /// The token under which the shard is owned in the present tenure.
     owned: Option<Token>,
     /// The token of the tenure that was cut off.
     cut: Option<Token>,
-    /// Whose line, as another one's, has everything that somebody was told of.
+    /// The token of another owner whose line was found to have everything that clients were told of.
     reviewed: Option<Token>,
-    /// What was found when the journal was asked of a head last.
+    /// What the journal said of a head when it was asked last.
     found: Option<Found>,
-    /// In which records are written in the present tenure.
+    /// The format in which records are written in the present tenure.
     format: Format,
-    /// The last take-overs, as its head had them when it was taken.
+    /// The last take-overs, as the head had them when the shard was taken.
     takes: String,
-    /// What a process before this one acknowledged may be given up where nobody knows it: an operator says so, or somebody went on
-    /// without it.
+    /// If nobody knows what of the acknowledgements of an earlier process is missing, it may be given up: an operator said
+    /// so, or another node went on without it.
     given_up: bool,
 }
 
-/// What the journal said of a head of a shard that this process does not own. It stays so, whatever the journal forgets since:
-/// whoever takes shard after shard need not go through it each time.
+/// What the journal said of a head of a shard that this process does not own. The answer stays true, whatever the journal
+/// forgets later, so a process that takes one shard after another need not search the journal each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// This token is none of this process's.
+    /// This token is not one of this process's.
     Others(Token),
-    /// This process's own line leads through this head and this other point, which somebody was told of.
+    /// This process's own line leads through this head and this other point, which clients were told of.
     OwnWay(Point, Point),
 }
 
-/// What a batch is sent with.
+/// The digests with which a batch is sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lineage {
-    /// Digest before it; none if it does not follow anything that was sent.
+    /// The digest before it; none if it does not follow anything that was sent.
     pub(super) parent: Option<Digest>,
-    /// Digest with it.
+    /// The digest after it.
     pub(super) digest: Digest,
-    /// What somebody was told of when it was sent: Redis must have at least that.
+    /// What clients had been told of when it was sent: Redis must have at least that.
     pub(super) told: Seq,
     /// The take-over that was known when it was sent: Redis must have at least that.
     pub(super) epoch: Epoch,
@@ -92,15 +92,15 @@ impl RedisLine {
         }
     }
 
-    /// A process before this one brought it here, told somebody of it, and ended: as if this one had, and had let go. Until it is
-    /// taken, it may be `given_up` where nobody knows what of it is missing.
+    /// An earlier process brought the shard here, told a client so, and ended. The line is then as if this process had done
+    /// that and released the shard. Until the shard is taken, it may be `given_up` if nobody knows what of it is missing.
     pub(super) fn restore(&mut self, stands: Point, epoch: Epoch, given_up: bool) {
         (self.epoch, self.token, self.told) = (epoch, stands.token, (stands, epoch));
         self.given_up = given_up;
         self.known = VecDeque::from([(stands.seq, stands.digest)]);
     }
 
-    /// Follows a take-over. Tells if the shard is behind what somebody was told of: Redis went back.
+    /// Follows a take-over. An error means that the shard is behind what clients were told of: Redis went back.
     pub(super) fn take(&mut self, head: &Head) -> Result<(), Seq> {
         let told = self.told.0.seq;
         if head.seq < told {
@@ -108,7 +108,7 @@ impl RedisLine {
         }
         if self.token != head.token {
             let left = Point { token: head.parent, ..Point::of(head) };
-            // What this process itself did last, told or not, is not another owner's.
+            // What a tenure of this process left is not another owner's, whether clients were told of all of it or not.
             let own = head.parent == self.token && self.epoch > Epoch(0);
             self.left = if own { self.left } else { Some(left) };
             (self.epoch, self.token) = (head.epoch, head.token);
@@ -119,37 +119,36 @@ impl RedisLine {
         Ok(())
     }
 
-    /// What the head remembered of take-overs when it was taken.
+    /// Sets what the head remembered of take-overs when the shard was taken.
     pub(super) fn remember(&mut self, takes: String) {
         self.takes = takes;
     }
 
-    /// The same.
     pub(super) fn takes(&self) -> &str {
         &self.takes
     }
 
-    /// The same, to be asked of; none where they cannot be read.
+    /// The same, parsed; empty if it cannot be read.
     pub(super) fn past(&self) -> Takes {
         Takes::parse(&self.takes).unwrap_or_default()
     }
 
-    /// In which batches are written under the take-over that was seen last.
+    /// The format in which batches are written under the last take-over that was seen.
     pub(super) fn format(&self) -> Format {
         self.format
     }
 
-    /// The take-over under this token counts: what it found is to stay.
+    /// The take-over under this token counts: what it found must stay.
     pub(super) fn counts(&mut self, token: Token) {
         if token == self.token
             && let Some(left) = self.left.take()
         {
-            // Whoever left it stood under the take-over before at most.
+            // Its epoch is at most the one before this take-over.
             self.told = (left, Epoch(self.epoch.0.saturating_sub(1)));
         }
     }
 
-    /// The digests of a batch that is about to be sent, in the order of sending.
+    /// The digests of a batch that is about to be sent. Called in the order of sending.
     pub(super) fn link(&mut self, batch: &Batch, bytes: &[u8]) -> Lineage {
         let Self { told: (Point { seq: told, .. }, _), epoch, .. } = *self;
         let unlinked = Lineage { parent: None, digest: Digest(0), told, epoch };
@@ -161,7 +160,7 @@ impl RedisLine {
         let digest = fence::digest(parent, bytes);
         let again = self.known.iter().any(|known| *known == (batch.seq, digest));
         if !again {
-            // What was behind it under the same numbers was refused, or will be.
+            // Batches that were sent before under this number or a later one were refused, or will be.
             self.known.retain(|(seq, _)| *seq < batch.seq);
             if self.known.len() == REMEMBERED_BATCHES_MAX {
                 self.known.pop_front();
@@ -171,7 +170,7 @@ impl RedisLine {
         Lineage { parent: Some(parent), digest, told, epoch }
     }
 
-    /// Somebody is told that this stands. May he be? Not of a line that was cut off meanwhile.
+    /// A client is about to be told that this stands. Is this allowed? Not for a line that was cut off meanwhile.
     pub(super) fn tells(&mut self, stands: Point) -> bool {
         if stands.token == self.token && self.cut != Some(stands.token) {
             let told = self.told.0;
@@ -182,17 +181,17 @@ impl RedisLine {
         self.cut != Some(stands.token)
     }
 
-    /// It goes on from here, without what this process sent last, of which nobody was told: the tenure is over.
+    /// The shard goes on from here without what this process sent last, of which no client was told: the tenure is over.
     pub(super) fn cut(&mut self, head: &Head) {
         self.cut = self.cut.or(Some(self.token));
         (self.epoch, self.token, self.left, self.found) = (head.epoch, head.token, None, None);
-        // Nothing that is still to be sent follows it.
+        // Nothing that is still to be sent follows this.
         self.known.clear();
-        // Whoever asks under the token of the tenure is refused.
+        // Callers under the token of that tenure are refused.
         self.owned = self.owned.map(|_| Token(0));
     }
 
-    /// Another owner's goes on from further back than somebody was told: the tenure is over.
+    /// The shard goes on without part of what this process did, under another owner or on a fork: the tenure is over.
     pub(super) fn part(&mut self, head: &Head) {
         let token = self.token;
         self.cut(head);
@@ -200,41 +199,40 @@ impl RedisLine {
         self.token = token;
     }
 
-    /// What this process sent behind that, and did not hear of, is on the line of who owns it now: he may have told somebody.
+    /// The present owner's line has what this process sent after that and got no answer to. That owner may have told a client.
     pub(super) fn learns(&mut self, point: Point, epoch: Epoch) {
         if self.told.0.seq < point.seq {
             self.told = (point, epoch);
         }
     }
 
-    /// The line of the owner of this token has everything that somebody was told of.
+    /// The line of the owner of this token has everything that clients were told of.
     pub(super) fn review(&mut self, token: Token) {
         self.reviewed = Some(token);
     }
 
-    /// What the journal said when it was asked.
+    /// Remembers what the journal said when it was asked.
     pub(super) fn finds(&mut self, found: Found) {
         self.found = Some(found);
     }
 
-    /// The line of this head has not, but for what leads to a point of an epoch, and that was put aside: nobody need look for it
-    /// there any more.
+    /// The line of this head lacks what was told, except for what leads to this point and epoch. The rest was put aside, and
+    /// need not be looked for there any more.
     pub(super) fn forget(&mut self, head: &Head, stays: (Point, Epoch)) {
         (self.told, self.left, self.reviewed) = (stays, None, Some(head.token));
     }
 
-    /// The token under which the shard is owned, if it is; one that nobody has if it was cut off.
+    /// The token under which the shard is owned, if it is; after a cut, one that nobody has.
     pub(super) fn mine(&mut self) -> Option<Token> {
         self.owned
     }
 
-    /// The tenure is over. What was told in it is still remembered. The token under which its lease can be ended: all of them
-    /// end together or none, so one that was cut off, which nobody has, must not be named among them.
+    /// The tenure is over; what was told in it is still remembered. Returns the token under which the lease can be ended.
+    /// All leases are ended together or not at all, so a shard that was cut off must not be among them: nobody has its token.
     pub(super) fn let_go(&mut self) -> Option<Token> {
         self.owned.take().filter(|token| *token != Token(0))
     }
 
-    /// What is known of it.
     pub(super) fn known(&self, shard: ShardId) -> KnownLine {
         let &Self { epoch, token, told: (told, told_epoch), owned, cut, reviewed, found, given_up, .. } = self;
         KnownLine { shard, epoch, token, told, told_epoch, owned: owned.is_some(), cut, reviewed, found, given_up }
@@ -271,13 +269,13 @@ mod tests {
         assert_eq!(told(&line), (0, 0, 0), "another one counts");
         line.counts(Token(2));
         assert_eq!(told(&line), (1, 5, 2));
-        // An own one: what is found there was this process's, and nobody was told of it.
+        // A process's own take-over: what it finds was this process's, and no client was told of it.
         line.take(&head(4, 3, 2, 6)).unwrap();
         line.counts(Token(3));
         assert_eq!(told(&line), (1, 5, 2));
         assert!(line.tells(Point::of(&head(4, 3, 2, 6))));
         assert_eq!(told(&line), (3, 6, 4));
-        // What is told late of a tenure before is no news.
+        // A late answer of an earlier tenure changes nothing.
         assert!(line.tells(Point::of(&head(3, 2, 1, 9))));
         assert_eq!(told(&line), (3, 6, 4));
         assert_eq!(line.take(&head(5, 4, 3, 5)), Err(Seq(6)));
@@ -297,7 +295,7 @@ mod tests {
             generation: crate::core::types::Generation(0),
             acts: Vec::new(),
         };
-        // Also where it goes on under the very token: a take-over of which only one of two servers knew when.
+        // Also if the line goes on under the very same token: only one of two servers knew when the take-over came.
         for token in [1, 2] {
             let mut line = line.clone();
             line.cut(&head(2, token, 1, 6));

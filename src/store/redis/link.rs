@@ -1,9 +1,10 @@
-//! A connection to Redis for one purpose. Nothing is ever sent again here except after `NOSCRIPT`; what an error means is
-//! in `failed`, where it leads in `place`. Whoever only reads asks again himself where the connection was closed while nobody
-//! used it, as servers and firewalls do: only he knows what must be looked at first on another one.
+//! A connection to Redis for one purpose. Nothing is ever sent again here except after `NOSCRIPT`; `failed` says what an
+//! error means, and `place` where the connection leads. A caller that only reads must itself repeat a read on a connection
+//! that was closed while it was idle, as servers and firewalls do: only the caller knows what must be checked first on a new
+//! connection.
 //!
-//! A connection that answered too late, or broke, is replaced by the next call. A connection lives on the runtime of
-//! the task that made it, and ends with that.
+//! A connection that answered too late, or broke, is replaced by the next call. A connection lives on the runtime of the
+//! task that made it, and ends with it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::failed::{
     Failed, classify, is_moving, is_over, moving, of_connecting, of_reading, of_script, strange, timed_out,
@@ -22,7 +24,7 @@ use super::refusal::WayRefusal;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
-/// How long a connection may take to come up.
+/// How long it may take to make a connection.
 const CONNECT_WITHIN: Duration = Duration::from_millis(500);
 
 /// A connection that is made when it is needed.
@@ -30,41 +32,39 @@ pub(super) struct Link {
     place: RedisPlace,
     shas: Option<Arc<Shas>>,
     connection: Option<MultiplexedConnection>,
-    /// Counts connections, so that an answer of an old one does not end the new one.
+    /// Counts connections, so that a late answer on an old one does not end the new one.
     made: u64,
-    /// When the last one was.
     made_at: Instant,
-    /// The connection of which [`Link::is_new`] told.
+    /// The connection that [`Link::is_new`] has reported.
     told: u64,
-    /// The connection over which it was looked whether the server at its other end has everything.
+    /// The connection over which it was checked that its server has everything.
     seen: u64,
-    /// Changes of the primary before it was made.
+    /// The count of changes of the primary before the connection was made.
     changes: u64,
     /// See [`Link::was_closed`].
     closed: bool,
 }
 
-/// Answers under way of commands that only read.
+/// Pending answers to commands that only read. When this is dropped, nobody waits for them, and they are not collected.
 pub(super) struct PendingReads {
-    reading: tokio::task::JoinHandle<Result<Vec<Value>, RedisError>>,
+    reading: AbortOnDropHandle<Result<Vec<Value>, RedisError>>,
     number: u64,
-    /// Changes of the primary before that connection was made.
+    /// The count of changes of the primary before that connection was made.
     changes: u64,
 }
 
 const CRASHED: (redis::ErrorKind, &str) = (redis::ErrorKind::Client, "the task that reads crashed");
 
-/// As where it hung up: whoever waits asks the other one.
+/// Looks like a connection that the server closed, so that the caller asks the new primary.
 const REPLACED: (redis::ErrorKind, &str) = (redis::ErrorKind::Io, "Redis has another primary");
 
 const UNANSWERED: (redis::ErrorKind, &str) = (redis::ErrorKind::UnexpectedReturnType, "an answer was empty");
 
-/// Of several commands, each with its own.
+/// The answers to several commands, each its own result.
 pub(super) type Answers = Vec<Result<Value, RedisError>>;
 
 type Asked<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
 
-/// An answer under way.
 pub(super) type PendingAnswer = Asked<Value>;
 
 impl Link {
@@ -93,10 +93,9 @@ impl Link {
             let server = self.place.server().await?;
             gone_to = Some(server.clone());
             let changes = self.place.changes();
-            let told = |error| server.told(error);
-            let mut connection = server.connect(CONNECT_WITHIN, None).await.map_err(told)?;
-            // Redis may accept and then not answer: the whole of it is bounded.
-            if is_replica(&mut connection).await.map_err(told)? {
+            let mut connection = server.telling(server.connect(CONNECT_WITHIN, None).await).await?;
+            // Redis may accept the connection and then not answer, so all of this has a time limit.
+            if server.telling(is_replica(&mut connection).await).await? {
                 self.place.steps_down(&server);
                 return Err(RedisError::from((redis::ErrorKind::Client, "it is a replica, not a primary")));
             }
@@ -105,10 +104,10 @@ impl Link {
         };
         let timed = tokio::time::timeout(CONNECT_WITHIN * 2, connecting).await;
         if let Some(server) = &gone_to {
-            // Whoever refuses something is there.
+            // A server that refuses something was reached; so was one that has no room.
             let reached = match &timed {
                 Ok(Ok(_)) => true,
-                Ok(Err(error)) => error.code().is_some(),
+                Ok(Err(error)) => error.code().is_some() || WayRefusal::of(error).is_some_and(WayRefusal::is_of_room),
                 Err(_) => false,
             };
             self.place.was_reached(server, reached);
@@ -130,42 +129,41 @@ impl Link {
         Ok((connection, self.made))
     }
 
-    /// Was it made since this was asked last?
+    /// Was the connection made since this was last asked?
     pub(super) fn is_new(&mut self) -> bool {
         std::mem::replace(&mut self.told, self.made) != self.made
     }
 
-    /// Is it not known yet whether the server that the present connection leads to has everything?
+    /// Is it still unknown whether the server at the other end of the present connection has everything?
     pub(super) fn is_unseen(&self) -> bool {
         self.seen != self.made
     }
 
-    /// Over the connection of this number it was seen.
+    /// Notes that the server was checked over the connection of this number.
     pub(super) fn saw(&mut self, number: u64) {
         self.seen = number;
     }
 
-    /// Since when the present connection stands, or the last one did.
+    /// When the present connection was made, or the last one.
     pub(super) fn since(&self) -> Instant {
         self.made_at
     }
 
-    /// Counts connections.
     pub(super) fn number(&self) -> u64 {
         self.made
     }
 
-    /// Was there one before the present one?
+    /// Was there a connection before the present one?
     pub(super) fn is_again(&self) -> bool {
         self.made > 1
     }
 
-    /// Did what was read last find that its connection was closed?
+    /// Did the last read find that its connection was closed?
     pub(super) fn was_closed(&self) -> bool {
         self.closed
     }
 
-    /// The connection of this number is not to be used any more.
+    /// The connection of this number must not be used any more.
     pub(super) fn broken(&mut self, number: u64) {
         if number == self.made {
             self.connection = None;
@@ -178,13 +176,12 @@ impl Link {
         self.shas.clone().ok_or_else(missing)
     }
 
-    /// Calls a script and waits for its answer.
     pub(super) async fn call(&mut self, call: &ScriptCall, within: Duration) -> Result<Value, Failed> {
         self.call_beside(call, None, within).await.map(|(answer, _)| answer)
     }
 
-    /// Calls a script, and behind it on the same connection commands that wait for what the script wrote. What those
-    /// answer, or are refused, comes with the answer of the script.
+    /// Calls a script, and after it on the same connection commands that wait for what the script wrote. Returns the answer
+    /// of the script, and the answers or refusals of the commands.
     pub(super) async fn call_then(
         &mut self,
         call: &ScriptCall,
@@ -227,7 +224,7 @@ impl Link {
         }
     }
 
-    /// An error as it is told: where the register's slot is being moved it is known from where, too.
+    /// Adds to an error, while the register's slot is being moved, where it is moving from.
     fn told(&self, error: StoreError) -> StoreError {
         match (error, self.place.moving()) {
             (error @ StoreError::Io { .. }, Some(why)) if is_moving(&error) => {
@@ -238,8 +235,9 @@ impl Link {
         }
     }
 
-    /// Calls a script, and sends behind it a command that only reads, whose answer is not waited for here: it may be long. It is sent
-    /// once: where Redis had forgotten the script, which is called again then, it was answered before that.
+    /// Calls a script, and sends after it a command that only reads. Does not wait for the answer of the command, which may
+    /// be long. The command is sent only once: if Redis had forgotten the script, the command is answered before the script
+    /// is called again.
     pub(super) async fn call_beside(
         &mut self,
         call: &ScriptCall,
@@ -270,11 +268,11 @@ impl Link {
         self.closed = false;
         let (mut connection, number) = self.connected().await.map_err(Failed::into_error)?;
         let reading = queued(async move { pipeline.query_async::<Vec<Value>>(&mut connection).await }).await;
-        Ok(PendingReads { reading: tokio::spawn(reading), number, changes: self.changes })
+        Ok(PendingReads { reading: AbortOnDropHandle::new(tokio::spawn(reading)), number, changes: self.changes })
     }
 
-    /// Waits for what was asked by [`Link::begin_read`], at most until there is another primary: one that stands still would be
-    /// waited for to the end, and all that is read behind it.
+    /// Waits for the answers to [`Link::begin_read`], at most until there is another primary: a primary that hangs would
+    /// otherwise hold up this read to its time limit, and all reads behind it.
     pub(super) async fn finish_read(
         &mut self,
         reading: PendingReads,
@@ -284,10 +282,7 @@ impl Link {
         let (answered, is_replaced) = tokio::select! {
             biased;
             answered = tokio::time::timeout(within, &mut reading) => (answered, false),
-            () = self.place.changed_from(changes) => {
-                reading.abort();
-                (Ok(Ok(Err(RedisError::from(REPLACED)))), true)
-            }
+            () = self.place.changed_from(changes) => (Ok(Ok(Err(RedisError::from(REPLACED)))), true),
         };
         let error = match answered.map(|ended| ended.unwrap_or_else(|_| Err(RedisError::from(CRASHED)))) {
             Ok(Ok(values)) => return Ok(values),
@@ -306,27 +301,27 @@ impl Link {
         Err(error)
     }
 
-    /// As [`Link::read`], one command.
+    /// As [`Link::read`], for one command.
     pub(super) async fn ask(&mut self, command: Cmd, within: Duration) -> Result<Value, StoreError> {
         let asked = self.begin_ask(command).await?;
         self.finish_ask(asked, within).await
     }
 
-    /// As [`Link::begin_read`], one command.
+    /// As [`Link::begin_read`], for one command.
     pub(super) async fn begin_ask(&mut self, command: Cmd) -> Result<PendingReads, StoreError> {
         let mut pipeline = Pipeline::with_capacity(1);
         pipeline.add_command(command);
         self.begin_read(pipeline).await
     }
 
-    /// As [`Link::finish_read`], of one command.
+    /// As [`Link::finish_read`], for one command.
     pub(super) async fn finish_ask(&mut self, asked: PendingReads, within: Duration) -> Result<Value, StoreError> {
         let mut values = self.finish_read(asked, within).await?;
         values.pop().ok_or_else(|| strange(self.name(), "an answer was empty"))
     }
 }
 
-/// A replica answers what only reads from wherever it is, or from nothing while it has not begun to follow.
+/// A replica answers reads from whatever it has, or from nothing before it has begun to follow.
 async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, RedisError> {
     match redis::cmd("ROLE").query_async::<Value>(connection).await {
         Ok(Value::Array(values)) if values.first() == Some(&Value::BulkString(b"sentinel".to_vec())) => {
@@ -336,7 +331,7 @@ async fn is_replica(connection: &mut MultiplexedConnection) -> Result<bool, Redi
         }
         Ok(Value::Array(values)) => Ok(values.first() != Some(&Value::BulkString(b"master".to_vec()))),
         Err(error) if error.code() != Some("NOPERM") => Err(error),
-        // Where ROLE is not permitted, writes tell.
+        // If ROLE is not permitted, a write will show it.
         Ok(_) | Err(_) => Ok(false),
     }
 }
@@ -349,8 +344,8 @@ async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<[String;
     pipeline.query_async(connection).await
 }
 
-/// Hands a call to a connection: when this returns, calls that are begun later come after it. The answer is waited for
-/// by [`finish`], elsewhere.
+/// Hands a call to a connection. Calls that are begun after this returns come after it. [`finish`] waits for the answer,
+/// elsewhere.
 pub(super) async fn begin(mut connection: MultiplexedConnection, call: Arc<ScriptCall>) -> PendingAnswer {
     queued(async move {
         let answered = match call.command.query_async(&mut connection).await {
@@ -366,8 +361,8 @@ pub(super) async fn begin(mut connection: MultiplexedConnection, call: Arc<Scrip
     .await
 }
 
-/// Puts a command into its connection's queue, which its first poll does. Tokio's budget must not put that off, or a later
-/// command would overtake it.
+/// Puts a command into the queue of its connection, which its first poll does. Tokio's budget must not postpone this, or a
+/// later command would overtake it.
 async fn queued<T: Send + 'static>(asking: impl Future<Output = Result<T, RedisError>> + Send + 'static) -> Asked<T> {
     let mut asked: Asked<T> = Box::pin(asking);
     let poll = std::future::poll_fn(|context| Poll::Ready(asked.as_mut().poll(context)));
@@ -377,7 +372,7 @@ async fn queued<T: Send + 'static>(asking: impl Future<Output = Result<T, RedisE
     }
 }
 
-/// Waits for the answer of a call. Tells also whether the connection is to be replaced.
+/// Waits for the answer of a call. Also returns whether the connection must be replaced.
 pub(super) async fn finish(answer: PendingAnswer, within: Duration, name: &Arc<str>) -> (Result<Value, Failed>, bool) {
     match tokio::time::timeout(within, answer).await {
         Ok(Ok(value)) => (Ok(value), false),
@@ -392,8 +387,8 @@ mod tests {
     use super::super::tests::place_of;
     use super::*;
 
-    /// *A primary is stopped, not killed: its connections stand, and nothing comes of them. Whatever is to be loaded from the next one
-    /// waited behind a page of the history for ten seconds.*
+    /// *A primary is suspended, not killed: its connections stay open, and nothing comes back. A load from the next primary
+    /// waited for ten seconds behind a page of the history.*
     #[tokio::test]
     async fn what_is_read_of_a_primary_that_stands_still_is_waited_for_until_there_is_another() {
         let place = place_of("redis+sentinel://127.0.0.1:1/register");
@@ -401,7 +396,7 @@ mod tests {
         let named = |epoch, port| NamedPrimary { epoch, host: "127.0.0.1".to_owned(), port };
         following.follow(named(1, 2), "a test");
         let mut link = Link::new(place.clone(), None);
-        let reading = tokio::spawn(std::future::pending());
+        let reading = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
         let reading = PendingReads { reading, number: 0, changes: place.changes() };
         let reads = link.finish_read(reading, Duration::from_secs(3_600));
         let fails_over = async {
@@ -412,5 +407,22 @@ mod tests {
         let (read, ()) = tokio::time::timeout(Duration::from_secs(60), both).await.expect("it is waited for");
         assert!(read.unwrap_err().to_string().contains("another primary"));
         assert!(link.was_closed(), "whoever reads asks the other one");
+    }
+
+    /// *A shard is read from a slow Redis: each piece that came too late was still read to its end, beside those of the next
+    /// attempt.*
+    #[tokio::test]
+    async fn what_is_read_too_slowly_is_not_read_on_by_a_task_that_nobody_waits_for() {
+        let mut link = Link::new(place_of("redis://127.0.0.1:1/0"), None);
+        let (held, ended) = tokio::sync::oneshot::channel::<()>();
+        let reading = AbortOnDropHandle::new(tokio::spawn(async move {
+            let _held = held;
+            std::future::pending().await
+        }));
+        let reading = PendingReads { reading, number: 0, changes: link.place.changes() };
+        let late = link.finish_read(reading, Duration::from_millis(1)).await.unwrap_err();
+        assert!(matches!(late, StoreError::Io { .. }), "{late:?}");
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it reads on");
+        assert!(ended.is_err());
     }
 }

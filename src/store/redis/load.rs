@@ -1,12 +1,16 @@
-//! Loading a shard: in bounded pieces, on a connection of its own, beside commits. `history` reads on the same one.
+//! Loads a shard in bounded pieces, while commits go on. A load by the owner must not wait for other reads: a client that
+//! asks a network which is being loaded waits for two seconds at most, and reading a shard of a million records takes three.
+//! So one task loads, and another one reads whatever no client's request waits for, including `history`, each on a
+//! connection of its own.
 //!
-//! While one piece is decoded here, Redis sends the next, and `indexer` indexes the one before as a network keeps it: nothing
-//! is kept of a million records but what is served afterwards. Where commits come meanwhile, what they changed is indexed anew.
+//! While one piece is decoded here, Redis sends the next one, and `indexer` brings the one before into the form in which a
+//! network keeps it: of a million records nothing is kept but what will be served. If commits come meanwhile, what they
+//! changed is indexed again.
 //!
-//! The pieces are read at different instants. Records are states, so whatever was committed meanwhile is played over what
-//! was read, from the log; the image is exact as of the head that is read last. A hash of IPv6 that is cut meanwhile gives
-//! its upper addresses to hashes that are not read yet, because they are read in ascending order, or are new, and are
-//! looked for at the end.
+//! The pieces are read at different instants. Records are states, so the batches committed meanwhile are applied from the
+//! log over what was read; the image is exact as of the head that is read last. If an IPv6 hash is split meanwhile, its
+//! upper addresses go into a hash that is not read yet, because hashes are read in ascending order, or into a new one, and
+//! new ones are looked for at the end.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -25,7 +29,7 @@ use super::link::Link;
 use super::scripts;
 use super::shared::RedisShared;
 use super::whole::Empty;
-use super::{heal, history, surplus};
+use super::{heal, history, plate, surplus};
 use crate::core::address::Address;
 use crate::core::deployment::Deployment;
 use crate::core::network::Entries;
@@ -33,33 +37,41 @@ use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::image::RecordImage;
-use crate::store::{Batch, Followed, Head, Seq, ShardId, ShardImage, StoreError, Token, codec};
+use crate::store::{Followed, Head, ShardId, ShardImage, StoreError, Token, codec};
 
-/// How long one piece may take.
 pub(super) const PIECE_WITHIN: Duration = Duration::from_secs(10);
-/// Networks whose configuration and first addresses are asked for at once.
+/// How many networks are asked for their configuration and first addresses at once.
 const NETWORKS_AT_ONCE: usize = 256;
-/// Hashes of one piece: some four thousand records.
+/// Hashes in one piece, which are some four thousand records.
 const HASHES_AT_ONCE: usize = 64;
-/// Pieces that Redis may send before the first is taken in.
+/// How many pieces Redis may send before the first one is processed.
 const PIECES_UNDER_WAY: usize = 3;
-/// Names of hashes that are asked for at once.
+/// How many names of hashes are asked for at once.
 const LOWS_AT_ONCE: usize = 4_096;
-/// A shard that changes its server while it is loaded is loaded again, so often.
+/// How often a load begins again if the shard's server changes meanwhile.
 const TRIES: usize = 3;
 
-/// A shard that goes on faster than it can be followed is loaded anew.
-const FOLLOWED_BATCHES_MAX: u64 = 100_000;
+/// How many bytes of batches that were committed meanwhile are read at once.
+const PLAYED_AT_ONCE_BYTES: usize = 16 << 20;
+/// A shard that changes faster than it can be followed is loaded anew: what is followed is in memory all at once, decoded.
+const FOLLOWED: FollowedMax = FollowedMax { batches: 100_000, bytes: 128 << 20 };
 
-/// A call of `load`, `beside`, `follow` or `recorded`.
+#[derive(Debug, Clone, Copy)]
+struct FollowedMax {
+    batches: u64,
+    bytes: usize,
+}
+
+/// A call of `load`, `beside`, `follow`, `recorded` or `reread`.
 pub(super) enum LoadJob {
     Load(ShardId, Token, oneshot::Sender<Result<ShardImage, StoreError>>),
     Beside(ShardId, oneshot::Sender<Result<ShardImage, StoreError>>),
     Follow(ShardId, Head, oneshot::Sender<Result<Option<Followed>, StoreError>>),
     Recorded(Vec<Stretch>, usize, oneshot::Sender<Result<Vec<RecordedBatch>, StoreError>>),
+    Plate(oneshot::Sender<Result<(), StoreError>>),
 }
 
-/// Reads, and once more from the beginning where the connection turned out to be closed: nobody may have used it for hours.
+/// Reads, and once more from the beginning if the connection turned out to be closed: it may have been idle for hours.
 macro_rules! reread {
     ($link:ident, $read:expr) => {
         match $read.await {
@@ -69,20 +81,36 @@ macro_rules! reread {
     };
 }
 
+impl LoadJob {
+    /// Is nobody waiting for the answer any more?
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Load(.., reply) | Self::Beside(_, reply) => reply.is_closed(),
+            Self::Follow(.., reply) => reply.is_closed(),
+            Self::Recorded(.., reply) => reply.is_closed(),
+            Self::Plate(reply) => reply.is_closed(),
+        }
+    }
+}
+
 /// Runs until every sender is gone.
 pub(super) async fn run(shared: Arc<RedisShared>, mut link: Link, mut jobs: mpsc::Receiver<LoadJob>) {
     let link = &mut link;
     while let Some(job) = jobs.recv().await {
-        // Nobody may wait any more: then what was read is nobody's.
         match job {
+            // A job may be long, such as a read of much history, and others wait behind it.
+            job if job.is_over() => {}
             LoadJob::Load(shard, token, reply) => {
                 drop(reply.send(reread!(link, load(&shared, link, shard, Some(token)))));
             }
             LoadJob::Beside(shard, reply) => drop(reply.send(reread!(link, load(&shared, link, shard, None)))),
-            LoadJob::Follow(shard, from, reply) => drop(reply.send(reread!(link, follow(&shared, link, shard, &from)))),
+            LoadJob::Follow(shard, from, reply) => {
+                drop(reply.send(reread!(link, follow(&shared, link, shard, &from, FOLLOWED))))
+            }
             LoadJob::Recorded(stretches, bytes, reply) => {
                 drop(reply.send(reread!(link, history::read(&shared, link, stretches.clone(), bytes))));
             }
+            LoadJob::Plate(reply) => drop(reply.send(reread!(link, plate::check(&shared, link)))),
         }
     }
 }
@@ -94,7 +122,7 @@ struct Partial {
     subnets: Vec<Arc<SubnetConfig>>,
     entries: Entries,
     deployment: Option<Arc<Deployment>>,
-    /// Hashes of IPv6 that were read.
+    /// The IPv6 hashes that were read.
     read: HashSet<Vec<u8>>,
 }
 
@@ -105,7 +133,7 @@ impl Partial {
             (_, State::Subnet(subnet)) => self.subnets.push(subnet),
             (_, State::Deployment(deployment)) => self.deployment = Some(deployment),
             (Key::Address(address), State::Entry(entry)) => self.entries.push(address, entry),
-            // `check_pair` refused it.
+            // `check_pair` refuses such pairs of key and state.
             (Key::Config | Key::Subnet(_) | Key::Deployment, State::Entry(_)) => {}
         }
     }
@@ -114,7 +142,7 @@ impl Partial {
         records.into_iter().for_each(|(key, state)| self.add(key, state));
     }
 
-    /// Puts these states in place of what was read at their keys.
+    /// Replaces what was read at these keys by these states.
     fn change(&mut self, changed: HashMap<Key, Option<State>>) {
         self.subnets.retain(|subnet| !changed.contains_key(&Key::Subnet(subnet.id)));
         if changed.contains_key(&Key::Config) {
@@ -141,7 +169,7 @@ impl Partial {
         }
     }
 
-    /// Takes in what was read of a network beside this one.
+    /// Adds the addresses of a network that the indexer has put together.
     fn add_entries(&mut self, entries: Entries) {
         if self.entries.is_empty() {
             self.entries = entries;
@@ -151,9 +179,9 @@ impl Partial {
     }
 }
 
-/// The head, which must be the owner's of this token; or whoever's.
+/// Reads the head, which must have this token, if one is given.
 async fn head(shared: &RedisShared, link: &mut Link, shard: ShardId, token: Option<Token>) -> Result<Head, StoreError> {
-    // Before it is asked: what is acknowledged meanwhile may be missing in the answer.
+    // Read before Redis is asked: the answer may lack what is acknowledged meanwhile.
     let known = shared.line(shard, |line| line.known(shard))?;
     let mut command = Cmd::new();
     command.arg("HMGET").arg(shared.keys.head(shard)).arg(&scripts::HEAD_FIELDS[..]);
@@ -179,7 +207,7 @@ async fn load(
     shared.sound()?;
     shared.line(shard, |_| ())?;
     let begun = Instant::now();
-    // Whoever owns it has it in memory.
+    // A process that owns the register has the shard in memory.
     let is_served = token.is_none() && !shared.owned().is_empty();
     let mut is_trimmed = false;
     for _ in 0..TRIES {
@@ -187,7 +215,7 @@ async fn load(
         let before = head(shared, link, shard, token).await?;
         let surplus = match token {
             Some(_) => surplus::behind(shared, link, shard, &before).await?,
-            // Its owner sees to it.
+            // Only the owner repairs the log.
             None => None,
         };
         let (mut networks, astray) = read_networks(shared, link, (shard, is_served)).await?;
@@ -204,7 +232,7 @@ async fn load(
         let whole = match after.seq.cmp(&before.seq) {
             Ordering::Less => false,
             Ordering::Equal => after.digest == before.digest,
-            Ordering::Greater => play(shared, link, shard, (before.seq, after.seq), &mut networks).await?,
+            Ordering::Greater => play(shared, link, shard, (&before, &after), &mut networks).await?,
         };
         is_trimmed = after.seq > before.seq && !whole;
         if !whole {
@@ -224,15 +252,16 @@ async fn load(
     })
 }
 
-/// What was committed while a shard was read is to be played over it, and is not in its log any more.
+/// The error if batches that were committed while the shard was read are no longer in its log.
 fn unplayed(shared: &RedisShared, shard: ShardId) -> StoreError {
-    let text = "what was committed meanwhile is not in its log any more, which is cut too soon for it: raise `history.keep_bytes` (and \
+    let text = "what was committed meanwhile is not in its log any more, which is cut too soon for it: raise \
+     `history.keep_bytes` (and \
                 `history.keep_seconds`) of the node that owns the register, or hand it over while less is asked of it";
     let context = format!("loading shard {} from Redis at {}", shard.0, shared.place).into();
     StoreError::Io { context, source: Arc::new(std::io::Error::other(text)) }
 }
 
-/// The number that a change of each key must expect.
+/// The mark that a change of each key must expect.
 fn marks(networks: &BTreeMap<NetworkId, Partial>) -> HashMap<(NetworkId, Key), u64> {
     let mut marks = HashMap::new();
     for (&id, partial) in networks {
@@ -271,11 +300,12 @@ async fn read_networks(
     let mut ids = Vec::new();
     while let (Some(name), Some(kinds)) = (pairs.next(), pairs.next()) {
         let text = String::from_utf8(bytes(shared, name)?).unwrap_or_default();
-        let named = |_| damaged(shared, &shared.keys.networks(shard), format!("names `{text}`, which is no network"));
+        let named =
+            |_| damaged(shared, &shared.keys.networks(shard), format!("names `{text}`, which is not a network"));
         ids.push((text.parse::<NetworkId>().map_err(named)?, bytes(shared, kinds)?));
     }
     let mut networks: BTreeMap<NetworkId, Partial> = BTreeMap::new();
-    // Hashes of many networks are read together, or each small network would cost round trips.
+    // Hashes of many networks are read together, so that small networks do not each cost round trips.
     let mut hashes = Vec::new();
     for some in ids.chunks(NETWORKS_AT_ONCE) {
         let mut pipeline = Pipeline::new();
@@ -310,13 +340,12 @@ async fn read_networks(
     Ok((networks, astray::among(&hashes, &read)))
 }
 
-/// Asks for the names of the next hashes.
 fn lows(pipeline: &mut Pipeline, index: &str, after: Option<&[u8]>) {
     let from = after.map_or_else(|| b"-".to_vec(), |after| [b"(", after].concat());
     pipeline.cmd("ZRANGEBYLEX").arg(index).arg(from).arg("+").arg("LIMIT").arg(0).arg(LOWS_AT_ONCE);
 }
 
-/// All names of an index of which the first page is known, ascending.
+/// All names in an index whose first page is known, ascending.
 async fn rest_of_index(
     shared: &RedisShared,
     link: &mut Link,
@@ -342,8 +371,8 @@ async fn rest_of_index(
 /// A hash of a network, by its kind and its LOW.
 pub(super) type Hash = (NetworkId, HashKind, Vec<u8>);
 
-/// Reads hashes in the order given, and tells what each has. While one piece is decoded, Redis sends the next, and the one before
-/// is indexed.
+/// Reads hashes in the given order, and returns the span of each. While one piece is decoded, Redis sends the next one, and
+/// the one before is indexed.
 async fn read_hashes(
     shared: &RedisShared,
     link: &mut Link,
@@ -380,7 +409,7 @@ async fn read_hashes(
             if *kind == HashKind::V6 {
                 networks.entry(*id).or_default().read.insert(low.clone());
             }
-            // Redis has them in the order in which they came.
+            // Redis returns them in the order of insertion.
             records.sort_unstable_by_key(|(key, _)| *key);
             spans.push(Span::of(&records));
             read.push((*id, records));
@@ -398,7 +427,7 @@ async fn read_hashes(
     Ok(spans)
 }
 
-/// Reads the hashes of IPv6 that were cut off others since those were read, until there are no more.
+/// Reads IPv6 hashes that were split off others after those were read, until there are no new ones.
 async fn read_cuts(
     shared: &RedisShared,
     link: &mut Link,
@@ -425,7 +454,7 @@ async fn read_cuts(
     empty.check(shared, link).await
 }
 
-/// Decodes the records of one hash; every one is checked.
+/// Decodes the records of one hash, and checks every one.
 fn decode(
     shared: &RedisShared,
     name: &dyn Fn() -> String,
@@ -448,24 +477,24 @@ fn decode(
     Ok(records)
 }
 
-/// Plays what was committed while the networks were read over them. Tells whether the log had all of it.
+/// Applies what was committed while the networks were read. Returns whether the log had all of it.
 async fn play(
     shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
-    (from, to): (Seq, Seq),
+    span: (&Head, &Head),
     networks: &mut BTreeMap<NetworkId, Partial>,
 ) -> Result<bool, StoreError> {
-    let missed = usize::try_from(to.0 - from.0).unwrap_or(usize::MAX);
-    let recorded = history::read(shared, link, vec![Stretch { shard, after: from, until: to }], usize::MAX).await?;
-    let batches = recorded.iter().map(RecordedBatch::decode).collect::<Result<Vec<Batch>, StoreError>>()?;
-    if batches.last().map(|batch| batch.seq) != Some(to) || batches.len() != missed {
-        return Ok(false);
-    }
     let mut changed: BTreeMap<NetworkId, HashMap<Key, Option<State>>> = BTreeMap::new();
-    for act in batches.into_iter().flat_map(|batch| batch.acts) {
-        let of_network = changed.entry(act.network).or_default();
-        of_network.extend(act.steps.into_iter().map(|step| (step.key, step.state)));
+    let mut change = |recorded: &RecordedBatch| {
+        for act in recorded.decode()?.acts {
+            let of_network = changed.entry(act.network).or_default();
+            of_network.extend(act.steps.into_iter().map(|step| (step.key, step.state)));
+        }
+        Ok(true)
+    };
+    if !between(shared, link, shard, span, &mut change).await? {
+        return Ok(false);
     }
     for (id, changed) in changed {
         networks.entry(id).or_default().change(changed);
@@ -473,47 +502,80 @@ async fn play(
     Ok(true)
 }
 
-/// What lies behind a head, if it is the same line.
+/// Handles a batch; false means that no more are wanted.
+type EachBatch<'a> = dyn FnMut(&RecordedBatch) -> Result<bool, StoreError> + Send + 'a;
+
+/// Passes the batches between two heads to `each`, with only some in memory at once. Returns whether all were passed and
+/// form one line: some may no longer be kept, or the line may have been cut off and written anew.
+async fn between(
+    shared: &RedisShared,
+    link: &mut Link,
+    shard: ShardId,
+    (from, to): (&Head, &Head),
+    each: &mut EachBatch<'_>,
+) -> Result<bool, StoreError> {
+    let (mut at, mut digest) = (from.seq, from.digest);
+    while at < to.seq {
+        let stretch = Stretch { shard, after: at, until: to.seq };
+        let recorded = history::read(shared, link, vec![stretch], PLAYED_AT_ONCE_BYTES).await?;
+        if recorded.is_empty() {
+            return Ok(false);
+        }
+        for batch in &recorded {
+            let Some(with_it) = batch.follows(digest).filter(|_| batch.seq.0 == at.0 + 1) else { return Ok(false) };
+            if !each(batch)? {
+                return Ok(false);
+            }
+            (at, digest) = (batch.seq, with_it);
+        }
+    }
+    Ok(digest == to.digest)
+}
+
+/// The batches after a head, if the shard is still on the same line and there are not too many.
 async fn follow(
     shared: &RedisShared,
     link: &mut Link,
     shard: ShardId,
     from: &Head,
+    most: FollowedMax,
 ) -> Result<Option<Followed>, StoreError> {
     shared.sound()?;
     heal::ready(shared, link).await.map_err(Failed::into_error)?;
     let now = head(shared, link, shard, None).await?;
-    let Some(behind) = now.seq.0.checked_sub(from.seq.0).filter(|&behind| behind <= FOLLOWED_BATCHES_MAX) else {
+    if now.seq.0.checked_sub(from.seq.0).is_none_or(|behind| behind > most.batches) {
         return Ok(None);
-    };
-    let stretch = Stretch { shard, after: from.seq, until: now.seq };
-    let recorded = history::read(shared, link, vec![stretch], usize::MAX).await?;
-    let mut digest = from.digest;
-    let mut batches = Vec::with_capacity(recorded.len());
-    for recorded in &recorded {
-        // None where it was cut off and written anew, or some of it is not kept.
-        let Some(next) = recorded.follows(digest) else { return Ok(None) };
-        digest = next;
-        batches.push(recorded.decode()?);
     }
-    let whole = batches.len() as u64 == behind && digest == now.digest;
+    let (mut batches, mut bytes) = (Vec::new(), 0);
+    let mut take = |recorded: &RecordedBatch| {
+        bytes += recorded.bytes.len();
+        if bytes > most.bytes {
+            return Ok(false);
+        }
+        batches.push(recorded.decode()?);
+        Ok(true)
+    };
+    let whole = between(shared, link, shard, (from, &now), &mut take).await?;
     Ok(whole.then_some((batches, now)))
 }
 
 pub(super) fn list(shared: &RedisShared, value: Value) -> Result<Vec<Value>, StoreError> {
     match value {
         Value::Array(values) | Value::Set(values) => Ok(values),
-        _ => Err(failed::strange(&shared.place, "an answer is no list")),
+        _ => Err(failed::strange(&shared.place, "an answer is not a list")),
     }
 }
 
 pub(super) fn bytes(shared: &RedisShared, value: Value) -> Result<Vec<u8>, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes),
-        _ => Err(failed::strange(&shared.place, "an answer is no text")),
+        _ => Err(failed::strange(&shared.place, "an answer is not text")),
     }
 }
 
 pub(super) fn damaged(shared: &RedisShared, key: &str, problem: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged(format!("Redis at {}: `{key}` {problem}", shared.place).into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,45 +1,47 @@
-//! The register in Redis: records in compact hashes, a stream of batches a shard, and scripts that compare before they
-//! write.
+//! The register in Redis: records in compact hashes, a stream of batches for each shard, and scripts that compare before
+//! they write.
 //!
 //! ```text
 //!  commit ──▶ commits ──▶ net, line ──▶ link ══▶ EVALSHA commit        in order, several under way
 //!          └▶ confirms ──────────────▶ link ══▶ EVALSHA confirm, WAIT  a round at a time, when it is applied
 //!  take, renew ──▶ checks ────────────▶ link ══▶ EVALSHA take, lease
-//!  load, recorded ─▶ load, history ───▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
+//!  load ──▶ load ─────────────────────▶ link ══▶ HGETALL …             in bounded pieces
+//!  beside, recorded ─▶ load, history ─▶ link ══▶ HGETALL …, XRANGE …   in bounded pieces
 //! ```
 //!
-//! Four tasks with a connection each: what is read in bulk never stands before a batch. The one that commits runs on the
-//! thread of the committer, once there is one: the way to another thread and back took as long as Redis does. The others
-//! run on threads of the store's own, so that a lease is renewed however busy that one is. `keys` names everything that
-//! lies in Redis, `scripts` everything that runs there.
+//! There are six tasks with a connection each (`watch` is not shown), so that a batch never waits for a bulk read, nor a
+//! load by an owner for other reads. The task that commits runs on the thread of the committer, once there is one: a round
+//! trip to another thread took as long as Redis itself. The others run on threads of the store, so that leases are renewed
+//! however busy the committer is. `keys` names everything that is stored in Redis, `scripts` everything that runs there.
 //!
-//! **Fence and expectations** are compared inside Redis, in one script with the writes: a paused or slow owner cannot
-//! write, whatever it believes. The batches of several shards go as one call, so they are applied together; for that all
+//! **Fence and expectations** are compared inside Redis, in the same script as the writes: a paused or slow owner cannot
+//! write, whatever it believes. The batches of several shards go in one call, so they are applied together. For this all
 //! keys of a register lie in one slot of a Redis cluster, and `cluster` finds the server that has it.
 //!
-//! **Nothing is missing unseen.** A cluster moves a slot key by key, and a move may break off; a full memory may throw keys
-//! away. While a slot is moved a commit is refused before it begins, because it names a key that is never there; and every
-//! key is vouched for by another, which `commit.lua` asks before it writes and `whole` when a shard is loaded.
+//! **Nothing is missing unseen.** A cluster moves a slot key by key, and a move may break off; a server with full memory may
+//! evict keys. While a slot is being moved, a commit is refused before it begins, because it names a key that never exists.
+//! And every key is vouched for by another one, which is checked by `commit.lua` before it writes and by `whole` when a
+//! shard is loaded.
 //!
-//! **In doubt.** What Redis refuses before a script begins was not applied; what was sent and not answered is unknown
-//! (see `failed`). A script that breaks off is not rolled back: what may be refused is asked before the first write, and
-//! what broke off all the same is found when a shard is loaded (see `surplus`). The same bytes are recognised by token,
-//! seq and digest, whichever connection brings them. A head that is behind what was acknowledged is healed from what this
-//! process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`, `finished`). One that is gone, or that does not
-//! fit, stops the store: it is never taken for a new or an older register. What too few replicas have may be acknowledged once
-//! it is on this machine's disk (see `redo`); and there a process that ends leaves what it acknowledged and does not know to be
-//! in Redis (see `farewell`). Which register it is stands in a file on this machine, so that an emptied Redis is refused also by
-//! the next process.
+//! **In doubt.** A call that Redis refuses before a script begins was not applied; one that was sent and not answered is
+//! unknown (see `failed`). A script that breaks off is not rolled back: it asks for whatever may be refused before its first
+//! write, and what breaks off all the same is found when the shard is loaded (see `surplus`). The same bytes are recognised
+//! by token, seq and digest, whichever connection brings them. A head that is behind what was acknowledged is healed from
+//! what this process sent last, if it lies on its own line (see `heal`, `playing`, `awaited`, `finished`). A head that is
+//! gone, or does not fit, stops the store: it is never taken for that of a new or an older register. A change that too few
+//! replicas have may be acknowledged once it is on this machine's disk (see `redo`). A process that ends leaves there what
+//! it acknowledged and does not know to be in Redis (see `farewell`). A file on this machine names the register, so that the
+//! next process refuses an emptied Redis as well.
 //!
-//! **IPv6** has no fixed buckets: random addresses of a /64 would have a hash each. Its hashes cover from one LOW to the
-//! next, in an ordered index, and are cut when they grow beyond 96 records; dense and sparse ones take the same room.
+//! **IPv6** has no fixed buckets: random addresses of a /64 would need a hash each. Its hashes cover from one LOW to the
+//! next in an ordered index, and are split when they grow beyond 96 records; dense and sparse ones take the same room.
 //!
-//! **Room** of a million reservations whose records have 47 bytes, history apart (Redis 7.0.15; `used_memory`, and of it
-//! MEMORY USAGE of the hashes and of the index): IPv4 side by side 61 bytes each (57.6, 1.6); IPv6 at random in a /64 100
-//! (92.5, 2.2), side by side 104 (98.1, 2.1). The field of an IPv6 address takes 32 of them.
+//! **Room** for a million reservations with records of 47 bytes, without history (Redis 7.0.15; `used_memory`, and in
+//! brackets the MEMORY USAGE of the hashes and of the index), in bytes for each: contiguous IPv4 61 (57.6, 1.6); IPv6 at
+//! random in a /64 100 (92.5, 2.2), contiguous 104 (98.1, 2.1). The field of an IPv6 address takes 32 of these.
 //!
 //! Review notes: does every error have its class? Is anything sent twice except after NOSCRIPT? Does every script compare
-//! all before it writes? Is each wait bounded?
+//! everything before it writes? Is each wait bounded?
 
 mod anew;
 mod astray;
@@ -73,6 +75,7 @@ mod moving;
 mod net;
 mod options;
 mod place;
+mod plate;
 mod playing;
 mod rare;
 mod reach;
@@ -121,7 +124,7 @@ use crate::store::lock::{self, FolderLock};
 use crate::store::moving::{MoveNotice, Opening};
 use crate::store::{NodeCard, StoreError, StoreInfo};
 
-/// Calls that wait for a task. A shard's committer has a few under way, so this is never reached in order.
+/// Calls that wait for a task. Each shard's committer has only a few under way, so a healthy store never reaches this.
 const QUEUE_CALLS_MAX: usize = 65_536;
 
 /// Keeps the register in a Redis server.
@@ -134,24 +137,26 @@ pub struct RedisStore {
     /// Where it is, without a password.
     url: String,
     notice: Arc<Mutex<Option<MoveNotice>>>,
-    /// What its nodes left on their disks, and what it has all of; set once.
+    /// Journals that its nodes left on their disks and whose content is all in Redis; set once.
     left_journals: OnceLock<Vec<LeftJournal>>,
-    /// How it was opened.
     options: RedisOptions,
 }
 
 #[derive(Debug)]
 struct Senders {
-    /// Of the task that commits, once something was committed.
+    /// To the task that commits, once something was committed.
     commits: Option<mpsc::Sender<commits::CommitJob>>,
     checks: mpsc::Sender<checks::CheckJob>,
+    /// To the task that loads for an owner.
     loads: mpsc::Sender<load::LoadJob>,
+    /// To the task for all other bulk reads.
+    reads: mpsc::Sender<load::LoadJob>,
     confirms: mpsc::Sender<confirms::ConfirmJob>,
-    /// Dropped with the rest: there is nothing more to watch.
+    /// When it is dropped with the rest, the watching task ends.
     _watch: mpsc::Sender<()>,
 }
 
-/// The threads, and the tasks whose end is the end of what was begun.
+/// The threads of the store, and the tasks whose end means that everything that was begun is over.
 #[derive(Debug)]
 struct Running {
     ground: Ground,
@@ -161,7 +166,7 @@ struct Running {
 }
 
 impl Running {
-    /// What was begun is not waited for any more.
+    /// Does not wait for what was begun.
     fn shutdown(self) {
         if let Ground::Here(_) = self.ground {
             self.tasks.iter().for_each(JoinHandle::abort);
@@ -170,12 +175,11 @@ impl Running {
     }
 }
 
-/// Where the tasks run.
 #[derive(Debug)]
 enum Ground {
-    /// On threads of the store's own: of what is done for each batch, and of what is read in bulk.
+    /// On threads of the store: one runtime for work that each batch needs, one for bulk reads.
     Threads([Runtime; 2]),
-    /// Where it was opened.
+    /// Where the store was opened.
     Here(Handle),
 }
 
@@ -184,7 +188,7 @@ impl Ground {
         Ok(Self::Threads([runtime("store-redis", 1)?, runtime("store-redis-load", 2)?]))
     }
 
-    /// For what is done for each batch.
+    /// For work that each batch needs.
     fn swift(&self) -> &Handle {
         match self {
             Self::Threads([swift, _]) => swift.handle(),
@@ -192,7 +196,7 @@ impl Ground {
         }
     }
 
-    /// For what takes long.
+    /// For work that takes long.
     fn bulk(&self) -> &Handle {
         match self {
             Self::Threads([_, bulk]) => bulk.handle(),
@@ -200,7 +204,7 @@ impl Ground {
         }
     }
 
-    /// Where there are no threads but the caller's none is started for a file either.
+    /// A store without threads of its own starts none for files either.
     fn blocking(&self) -> Blocking {
         match self {
             Self::Threads(_) => Blocking::Threads,
@@ -215,7 +219,6 @@ impl Ground {
     }
 }
 
-/// A store that is being opened.
 struct StoreOpening {
     keys: Keys,
     options: RedisOptions,
@@ -231,7 +234,7 @@ impl StoreOpening {
         if options.shards == Some(0) {
             return Err(StoreError::Invalid("a register has 1 shard at least".into()));
         }
-        // Before anything in it is read.
+        // Before anything in the directory is read.
         let lock = options.directory.as_deref().map(lock::take_directory).transpose()?;
         let identity = options.directory.as_deref().map(IdentityFile::read).transpose()?;
         if let (Some(directory), Some(identity), Opening::Serve) = (&options.directory, &identity, &options.opening) {
@@ -248,9 +251,19 @@ impl StoreOpening {
     }
 }
 
-/// Refuses to begin with Redis beside a register in the files of the same directory, which would go on whenever Redis is not named
-/// and grants what is granted there. Where that was done long ago it is too late: the node is not kept from its register then,
-/// whatever became of those files since, and does not read them.
+struct StoreStart {
+    shared: Arc<RedisShared>,
+    options: RedisOptions,
+    place: RedisPlace,
+    url: String,
+    notice: Arc<Mutex<Option<MoveNotice>>>,
+    ground: Ground,
+    lock: Option<FolderLock>,
+}
+
+/// Refuses to begin with Redis if the files of the same directory hold a register. It would go on whenever the server is
+/// started without Redis, and grant addresses that are granted in Redis. If the node already keeps a register in Redis, a
+/// refusal is too late: then the node only warns, whatever became of those files, and does not read them.
 fn leaves_nothing_behind(directory: &Path, identity: &IdentityFile) -> Result<(), StoreError> {
     if identity.known.is_none() {
         return embedded::left_behind(directory)?.map_or(Ok(()), |holds| Err(StoreError::Foreign(holds.into())));
@@ -266,34 +279,34 @@ fn leaves_nothing_behind(directory: &Path, identity: &IdentityFile) -> Result<()
 }
 
 impl RedisStore {
-    /// Connects, checks what Redis is set to, and opens the register there, or makes a new one.
+    /// Connects, checks the configuration of Redis, and opens the register there or makes a new one.
     ///
     /// Blocks until Redis has answered. Call it where blocking is allowed.
     ///
     /// # Errors
-    /// [`StoreError::Foreign`] if Redis cannot keep a register, or holds another one; [`StoreError::Damaged`] if what was
-    /// there is gone.
+    /// [`StoreError::Foreign`] if Redis cannot keep a register, or holds another one; [`StoreError::Damaged`] if a register
+    /// that was there is gone.
     pub fn open(options: RedisOptions) -> Result<Self, StoreError> {
         Self::open_or_begin(options, None)
     }
 
-    /// The same over a way of the caller's, whatever the URL says. Its tasks run on this runtime, and in the time of it; dropped,
-    /// they end.
+    /// The same over a connection that the caller provides, whatever the URL says. The tasks run on this runtime, in its
+    /// time; when the store is dropped, they end.
     ///
     /// # Errors
-    /// As [`RedisStore::open`].
+    /// As for [`RedisStore::open`].
     pub async fn open_over(options: RedisOptions, way: Arc<dyn RedisWay>) -> Result<Self, StoreError> {
         Self::open_or_begin_over(options, way, None).await
     }
 
-    /// As [`RedisStore::open`]; what is to be begun `anew` is begun before, and is this process's from the start.
+    /// As [`RedisStore::open`]. A register to be begun `anew` is begun first, and belongs to this process from the start.
     fn open_or_begin(options: RedisOptions, anew: Option<Arc<Anew>>) -> Result<Self, StoreError> {
         let place = RedisPlace::new(&options.url, &options.tls, &Keys::new(&options.prefix)?)?;
         let (opening, ground) = (StoreOpening::new(options, place, anew)?, Ground::threads()?);
-        // On the runtime's thread: this one may belong to a runtime of its own.
+        // On a thread of the new runtime, because the present thread may belong to another runtime.
         let (told, asked) = std::sync::mpsc::sync_channel(1);
         ground.swift().spawn(async move {
-            // Whoever asked waits.
+            // The caller waits for it.
             let _ = told.send(opening.begin().await);
         });
         let crashed = |_| StoreError::Poisoned("its first task crashed".into());
@@ -316,7 +329,7 @@ impl RedisStore {
         Self::run(begun, Ground::Here(Handle::current()))
     }
 
-    /// Runs what was opened.
+    /// Starts a store that was opened.
     fn run((opening, begun, link): (StoreOpening, Begun, Link), ground: Ground) -> Result<Self, StoreError> {
         let StoreOpening { keys, options, place, lock, identity, anew } = opening;
         let Begun { server, shas, register, shards, notice, went_on, left_journals } = begun;
@@ -369,39 +382,38 @@ impl RedisStore {
         let given_up = went_on || options.accept_rollback;
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept, given_up))?;
         anew.map_or(Ok(()), |anew| anew.is_owned(&shared))?;
-        let store = Self::start((shared, options), place, (url, notice), link, (ground, lock));
+        let store = Self::start(StoreStart { shared, options, place, url, notice, ground, lock }, link);
         store.left_journals.get_or_init(|| left_journals);
         Ok(store)
     }
 
-    fn start(
-        (shared, options): (Arc<RedisShared>, RedisOptions),
-        place: RedisPlace,
-        (url, notice): (String, Arc<Mutex<Option<MoveNotice>>>),
-        link: Link,
-        (ground, directory): (Ground, Option<FolderLock>),
-    ) -> Self {
+    /// Starts the tasks. `link` is the connection over which the store was opened.
+    fn start(start: StoreStart, link: Link) -> Self {
+        let StoreStart { shared, options, place, url, notice, ground, lock } = start;
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
+        let (reads, read_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (watch, watched) = mpsc::channel(1);
         let watches = watch::run(Arc::clone(&shared), place.clone(), another(), watched);
         let proves = confirms::run(Arc::clone(&shared), another(), confirm_jobs);
         let takes = checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone());
-        let reads = load::run(Arc::clone(&shared), another(), load_jobs);
+        let loaded = load::run(Arc::clone(&shared), another(), load_jobs);
+        let read = load::run(Arc::clone(&shared), another(), read_jobs);
         let tasks = vec![
             ground.bulk().spawn(missed(&shared, "watches", watches)),
             ground.swift().spawn(missed(&shared, "confirms", proves)),
             ground.swift().spawn(missed(&shared, "checks", takes)),
-            ground.bulk().spawn(missed(&shared, "loads", reads)),
+            ground.bulk().spawn(missed(&shared, "loads", loaded)),
+            ground.bulk().spawn(missed(&shared, "reads", read)),
         ];
-        let senders = Mutex::new(Some(Senders { commits: None, checks, loads, confirms, _watch: watch }));
-        let running = Mutex::new(Some(Running { ground, tasks, directory }));
+        let senders = Mutex::new(Some(Senders { commits: None, checks, loads, reads, confirms, _watch: watch }));
+        let running = Mutex::new(Some(Running { ground, tasks, directory: lock }));
         Self { shared, senders, running, place, url, notice, options, left_journals: OnceLock::new() }
     }
 
-    /// Starts the task that commits, on this runtime. One that runs already ends with what it has begun.
+    /// Starts the task that commits, on this runtime. If one is running already, it finishes what it has begun and ends.
     fn start_commits(&self, senders: &mut Senders, on: Option<&Handle>) -> Result<(), StoreError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Running { ground, tasks, .. } = running.as_mut().ok_or_else(closed)?;
@@ -414,7 +426,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// The way to the task that commits: on a thread of the store's own, unless a committer has it on its own.
+    /// The channel to the task that commits: on a thread of the store, unless the committer has it on its own.
     fn commits<'a>(&self, senders: &'a mut Senders) -> Result<&'a mpsc::Sender<commits::CommitJob>, StoreError> {
         if senders.commits.as_ref().is_none_or(mpsc::Sender::is_closed) {
             self.start_commits(senders, None)?;
@@ -422,7 +434,7 @@ impl RedisStore {
         senders.commits.as_ref().ok_or_else(closed)
     }
 
-    /// Refuses from here on, and gives what must be waited for.
+    /// Refuses calls from here on, and returns what must be waited for.
     fn stop(&self) -> Option<Running> {
         self.shared.close();
         self.senders.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -433,14 +445,14 @@ impl RedisStore {
 impl Drop for RedisStore {
     fn drop(&mut self) {
         if let Some(running) = self.stop() {
-            // What was begun is not waited for: `close` is for that.
+            // Does not wait for what was begun: `close` does.
             running.shutdown();
         }
     }
 }
 
-/// Says so when a task crashes that nothing starts again: whatever is asked of it from then on is refused, and the process
-/// that goes on without it would keep the register, or try to, for ever.
+/// Reports the crash of a task that nothing restarts: everything asked of it from then on would be refused, and a process
+/// that went on without it would keep the register, or try to, for ever.
 struct Missed {
     shared: Arc<RedisShared>,
     task: &'static str,
@@ -455,7 +467,7 @@ impl Drop for Missed {
     }
 }
 
-/// A task, which is missed when it crashes.
+/// A task whose crash is reported.
 fn missed<F: Future<Output = ()> + Send + 'static>(
     shared: &Arc<RedisShared>,
     task: &'static str,

@@ -1,8 +1,8 @@
-//! A register in Redis that is moved: how one that is there is opened for that, how an empty place is made ready, and what
-//! it says of itself.
+//! Moving a register in Redis: how an existing register is opened to be moved, how an empty place is prepared, and how the
+//! notice is written.
 //!
-//! The notice is a field of the register's key. Where the register went somewhere else it is in every head too, without a
-//! token: also a server that opened the store before can take no shard, and write nothing.
+//! The notice is a field of the register's key. If the register was moved away, the notice is in every head as well, and the
+//! heads have no token: so even a server that opened the store earlier can take no shard and write nothing.
 //!
 //! Neighbours: `mod` opens; `store::moving` has the words and the order.
 
@@ -24,23 +24,23 @@ use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Openin
 use crate::store::{Later, ShardId, StoreError, codec};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// How long Redis may take to flush what it writes to its file once a second.
+/// How long Redis may take to flush a file that it flushes once a second.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(2);
-/// What is said of an unfinished register that is not removed.
-const WAS_SERVED: &str = "is the unfinished copy of a register, and was served since: Redis went back to before it was finished. What \
+/// The refusal of an unfinished register that must not be removed.
+const WAS_SERVED: &str = "is the unfinished copy of a register, and was served since: Redis went back to before it was \
+ finished. What \
                           was granted there is not removed: bring a newer copy of its data back";
-/// Keys that are looked through, and removed, at once.
 const KEYS_AT_ONCE: usize = 1_000;
 
-/// What is there before anything is made or opened.
+/// The register that is there before anything is made or opened.
 pub(super) struct FoundRegister {
     pub(super) register: u128,
     pub(super) shards: u16,
     pub(super) notice: Option<MoveNotice>,
 }
 
-/// Looks at the register's key. None where there is none.
-async fn look(link: &mut Link, keys: &Keys) -> Result<Option<FoundRegister>, StoreError> {
+/// Reads the register's key. None if it does not exist.
+pub(super) async fn look(link: &mut Link, keys: &Keys) -> Result<Option<FoundRegister>, StoreError> {
     let mut command = Cmd::new();
     command.arg("HMGET").arg(keys.register()).arg(&["register", "shards", "moved"]);
     let strange = |link: &Link| failed::strange(link.name(), "its register's key is none");
@@ -64,8 +64,8 @@ fn refused(place: &Arc<str>, keys: &Keys, problem: impl std::fmt::Display) -> St
     StoreError::Foreign(format!("Redis at {place}, `{{{}}}:…`, {problem}", keys.prefix()).into())
 }
 
-/// Refuses what this is not opened for, and empties a target of what a broken move left. Answers the number of shards
-/// that is to be opened, if it is to be a certain one, and what a register that is made now says of its move.
+/// Refuses a register that does not fit the purpose, and empties a target of what a broken move left. Returns the number of
+/// shards to open, if it must be a certain one, and the notice that a register made now gets.
 pub(super) async fn prepare(
     link: &mut Link,
     keys: &Keys,
@@ -81,9 +81,12 @@ pub(super) async fn prepare(
         (Opening::Source | Opening::Unfinished(_), None) => Err(refused(&place, keys, "holds no register")),
         (Opening::Source, Some(FoundRegister { shards, notice, .. })) => match notice {
             None | Some(MoveNotice::Moved { .. }) => Ok((Some(shards), None)),
-            Some(notice @ (MoveNotice::Unfinished { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. })) => {
-                Err(refused(&place, keys, notice.refusal()))
-            }
+            Some(
+                notice @ (MoveNotice::Unfinished { .. }
+                | MoveNotice::Copying { .. }
+                | MoveNotice::Anew { .. }
+                | MoveNotice::Begun),
+            ) => Err(refused(&place, keys, notice.refusal())),
         },
         (Opening::Unfinished(wanted), Some(FoundRegister { shards, register, notice })) => match notice {
             Some(MoveNotice::Unfinished { .. } | MoveNotice::Anew { .. }) if register == *wanted => {
@@ -104,8 +107,9 @@ pub(super) async fn prepare(
     }
 }
 
-/// Was an unfinished register served? Then it had been finished, and Redis went back to before that: what was changed there since is
-/// nowhere else. Whoever fills it takes its shards first, so whatever is of a later take-over is another's.
+/// Was an unfinished register served? Then it had been finished, and Redis went back to before that; what was changed there
+/// since is nowhere else. The process that fills a register is the first to take its shards, so batches of a later take-over
+/// come from a server.
 async fn was_served(link: &mut Link, keys: &Keys, shards: u16) -> Result<bool, StoreError> {
     let mut pipeline = Pipeline::with_capacity(shards.into());
     for shard in (0..shards).map(ShardId) {
@@ -119,7 +123,7 @@ async fn was_served(link: &mut Link, keys: &Keys, shards: u16) -> Result<bool, S
     Ok(link.read(&pipeline, ANSWER_WITHIN).await?.into_iter().filter_map(epoch).any(|epoch| epoch > EPOCH_OF_FILLING))
 }
 
-/// Refuses a target that holds a register. Tells whether an earlier move from there was broken off in it.
+/// Refuses a target that holds a register. Returns whether an earlier move from there was broken off in it.
 fn empty_but_for_a_broken_move(
     place: &Arc<str>,
     keys: &Keys,
@@ -132,9 +136,12 @@ fn empty_but_for_a_broken_move(
             Err(refused(place, keys, other_move(&begun, from)))
         }
         Some(Some(MoveNotice::Unfinished { .. })) => Ok(true),
-        Some(Some(notice @ (MoveNotice::Moved { .. } | MoveNotice::Copying { .. } | MoveNotice::Anew { .. }))) => {
-            Err(refused(place, keys, notice.refusal()))
-        }
+        Some(Some(
+            notice @ (MoveNotice::Moved { .. }
+            | MoveNotice::Copying { .. }
+            | MoveNotice::Anew { .. }
+            | MoveNotice::Begun),
+        )) => Err(refused(place, keys, notice.refusal())),
         Some(None) => Err(refused(place, keys, "holds a register already; choose another database or prefix")),
     }
 }
@@ -145,7 +152,7 @@ pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &Origin) 
     empty_but_for_a_broken_move(link.name(), keys, found, from)
 }
 
-/// Removes an unfinished register: its key last, so that it is never taken for anything else.
+/// Removes an unfinished register: its own key last, so that the rest is never taken for anything else.
 async fn clear(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
     let mut cursor = String::from("0");
     loop {
@@ -165,7 +172,7 @@ async fn clear(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
     link.ask(unlink, ANSWER_WITHIN).await.map(drop)
 }
 
-/// Some names of keys of shards, and where the next ones are; `0`: there are no more.
+/// Some names of keys of shards, and the cursor for the next ones; `0` means that there are no more.
 pub(super) async fn keys_of_shards(
     link: &mut Link,
     keys: &Keys,
@@ -174,10 +181,10 @@ pub(super) async fn keys_of_shards(
     let mut scan = Cmd::new();
     scan.arg("SCAN").arg(cursor).arg("MATCH").arg(keys.of_shards()).arg("COUNT").arg(KEYS_AT_ONCE);
     let answer = link.ask(scan, ANSWER_WITHIN).await?;
-    redis::from_redis_value(answer).map_err(|_| failed::strange(link.name(), "an answer is no list of keys"))
+    redis::from_redis_value(answer).map_err(|_| failed::strange(link.name(), "an answer is not a list of keys"))
 }
 
-/// A register that is not served, as `init` found it: `notice` is what it says.
+/// Checks the notice of a register, as `init` found it.
 pub(super) fn check_notice(
     place: &Arc<str>,
     keys: &Keys,
@@ -186,7 +193,7 @@ pub(super) fn check_notice(
 ) -> Result<Option<MoveNotice>, StoreError> {
     match (&options.opening, notice) {
         (_, "") => Ok(None),
-        // A process that opens it to serve it has nothing of it in memory, and nobody else is of its name.
+        // This process has nothing of it in memory, and no other node has this name: nobody is writing it any more.
         (Opening::Serve, notice) if MoveNotice::parse(notice).is_some_and(|notice| notice.is_by(&options.owner)) => {
             Err(refused(place, keys, MoveNotice::refusal_of_own(keys.prefix())))
         }
@@ -195,7 +202,7 @@ pub(super) fn check_notice(
     }
 }
 
-/// The refusal of a register that says this of its move. While it is written anew it may be served in a moment.
+/// The refusal of a register with this notice. A register that is being rewritten may be served in a moment.
 pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError {
     if let Some(notice @ MoveNotice::Anew { .. }) = MoveNotice::parse(notice) {
         let source = std::io::Error::other(notice.refusal());
@@ -212,8 +219,8 @@ pub(super) fn moved(place: &Arc<str>, prefix: &str, notice: &str) -> StoreError 
     StoreError::Foreign(format!("Redis at {place}, `{{{prefix}}}:…`, {why}").into())
 }
 
-/// Says something else of the move, if every shard is where it is expected, and waits until replicas and disk have it that have
-/// what is acknowledged: a source that forgets that it was moved is served beside what it became.
+/// Replaces the notice, if every shard is where it is expected, and waits until it is on as many replicas and disks as
+/// anything that is acknowledged: a source that forgot that it was moved would be served beside the new register.
 pub(super) async fn post(
     shared: &RedisShared,
     link: &mut Link,
@@ -234,17 +241,17 @@ pub(super) async fn post(
         shared.replicas_answer(&counted)?;
     }
     match own.first() {
-        // Where its file was switched off meanwhile nobody is told that it is there.
         Some(Ok(Value::Array(flushed))) if flushed.first() == Some(&Value::Int(0)) => {
             let context = format!("waiting for the disk of Redis at {}", shared.place).into();
             let source = std::io::Error::other("its append-only file is not flushed");
             Err(StoreError::Io { context, source: Arc::new(source) })
         }
+        // An error as well: Redis refuses WAITAOF if its append-only file was switched off meanwhile.
         Some(_) | None => Ok(()),
     }
 }
 
-/// The same without waiting: what is acknowledged next waits for it, too.
+/// As [`post`], without waiting: the next acknowledgement waits for this as well.
 pub(super) async fn say(
     shared: &RedisShared,
     link: &mut Link,
@@ -254,7 +261,7 @@ pub(super) async fn say(
     say_and(shared, link, (notice, shards), &[]).await.map(drop)
 }
 
-/// Says it, and answers what is asked behind it on the same connection.
+/// Replaces the notice, and returns the answers to commands sent after that on the same connection.
 async fn say_and(
     shared: &RedisShared,
     link: &mut Link,
@@ -276,7 +283,7 @@ async fn say_and(
         };
     }
     let (answer, answers) = link.call_then(&call, then, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || failed::strange(&shared.place, "the script answered something else");
+    let strange = || failed::strange_script(&shared.place);
     let of = |at: usize| u16::try_from(at).map(ShardId).map_err(|_| strange());
     match scripts::verdict(answer).ok_or_else(strange)? {
         Verdict::Done => Ok(answers),
@@ -287,15 +294,15 @@ async fn say_and(
     }
 }
 
-/// A URL as it may be shown: without name and password. Those of a socket's stand behind the path; of what stands there only
-/// the database is shown.
+/// A URL that may be shown: without user and password. In the URL of a socket these follow the path; of that part only the
+/// database is shown.
 pub fn without_secret(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return String::from("Redis") };
     let (rest, settings) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = match authority.rsplit_once('@') {
         Some((_, host)) => host,
-        // Perhaps a password that has one of these signs: nobody can tell where it ends.
+        // It may be a password with one of these characters: nobody can tell where it ends.
         None if settings.contains('@') && !authority.is_empty() => return format!("{scheme}://…"),
         None => authority,
     };
@@ -304,11 +311,11 @@ pub fn without_secret(url: &str) -> String {
     format!("{scheme}://{host}{path}{database}")
 }
 
-/// Is a password in a URL?
+/// Does the URL contain a password?
 pub fn has_password(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return false };
     let (rest, settings) = rest.split_once('?').unwrap_or((rest, ""));
-    // Also where nobody can tell where it ends: without one there is no such sign.
+    // This also works if nobody can tell where the password ends: without one there is no such character.
     let of_user = rest.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
     let is_of_user = of_user.is_some_and(|(_, password)| !password.is_empty());
     is_of_user

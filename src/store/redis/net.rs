@@ -1,9 +1,10 @@
-//! One net operation for each key of a batch: what must be there before, and what is there after. The log keeps every step.
+//! Reduces a batch to one net operation for each key: what must be there before, and what is there after. The log keeps
+//! every step.
 //!
-//! A release and a grant of one address in one batch are one operation: the first step's expectation, the last step's
-//! state. So the script compares each key once, and a full pool can swap an address within a batch.
+//! A release and a grant of one address in one batch are one operation: it has the expectation of the first step and the
+//! state of the last. So the script compares each key once, and a full pool can swap an address within a batch.
 //!
-//! Neighbours: `commits` calls this before it sends; `scripts` says in which order the arguments stand.
+//! Neighbours: `commits` calls this before it sends; `scripts` says in which order the arguments come.
 
 use super::keys::{FieldPlace, HashKind};
 use super::scripts::ScriptCall;
@@ -13,10 +14,9 @@ use crate::core::types::NetworkId;
 use crate::store::codec::{self, CodecError, Write};
 use crate::store::{CommitError, Seq, ShardId};
 
-/// Operations of one group of configuration: its arguments are handed to one call of Redis.
+/// Operations in one group of configuration: its arguments are passed to one call of Redis.
 const CONFIG_OPERATIONS_MAX: usize = 500;
 
-/// What becomes of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Operation<'a> {
     network: NetworkId,
@@ -27,11 +27,11 @@ struct Operation<'a> {
     state: Option<&'a [u8]>,
 }
 
-/// The operations of a batch, in order of network and key.
+/// The operations of a batch, ordered by network and key.
 #[derive(Debug)]
 pub(super) struct Net<'a> {
     operations: Vec<Operation<'a>>,
-    /// Is one of the records put a block?
+    /// Does it write the record of a block?
     blocks: bool,
 }
 
@@ -39,8 +39,8 @@ impl<'a> Net<'a> {
     /// Nets the steps of an encoded batch.
     ///
     /// # Errors
-    /// [`CommitError::Mismatch`] if a step does not expect what the one before left; [`CommitError::NotApplied`] if a
-    /// record put lies inside another.
+    /// [`CommitError::Mismatch`] if a step does not expect what the one before left; [`CommitError::NotApplied`] if it
+    /// writes a record inside the block of another record that it writes.
     pub(super) fn of(shard: ShardId, seq: Seq, bytes: &'a [u8]) -> Result<Self, CommitError> {
         let mut steps = Vec::new();
         let unreadable = |error: CodecError| crate::store::fence::invalid(shard, seq, format_args!("it {error}"));
@@ -49,7 +49,7 @@ impl<'a> Net<'a> {
             Ok(())
         })
         .map_err(unreadable)?;
-        // Stable: steps of one key stay in their order.
+        // A stable sort keeps the steps of one key in their order.
         steps.sort_by_key(|step| (step.network, step.key));
         let mut operations: Vec<Operation<'a>> = Vec::with_capacity(steps.len());
         for step in steps {
@@ -77,7 +77,7 @@ impl<'a> Net<'a> {
         Ok(net)
     }
 
-    /// Notes whether there are blocks, and compares what is put with one another. The script compares it with the rest.
+    /// Notes whether there are blocks, and compares the new records with one another. The script compares them with the others.
     fn look_for_blocks(&mut self) -> Result<(), Result<CodecError, Address>> {
         let mut around: Option<(NetworkId, Cidr)> = None;
         for operation in &self.operations {
@@ -101,12 +101,12 @@ impl<'a> Net<'a> {
         self.blocks
     }
 
-    /// About how many words are put. More where most of the operations are groups of their own.
+    /// About how many words it adds to a call. There are more if most operations are groups of their own.
     pub(super) fn words(&self) -> usize {
         8 + 3 * self.operations.len()
     }
 
-    /// The groups that the script takes: what lies in one hash, and IPv6 of one network together.
+    /// The groups that the script takes: everything in one hash, or the IPv6 records of one network.
     fn groups(&self) -> Vec<Group<'a, '_>> {
         let mut groups = Vec::new();
         let mut rest = &self.operations[..];
@@ -125,7 +125,7 @@ impl<'a> Net<'a> {
         groups
     }
 
-    /// Appends `size groups group…`: how many arguments the groups have, how many there are, and they.
+    /// Appends `size groups group…`: how many arguments the groups have, how many groups there are, and the groups.
     pub(super) fn put(&self, call: &mut ScriptCall) {
         let groups = self.groups();
         call.number(groups.iter().map(Group::words).sum::<usize>() as u64).number(groups.len() as u64);
@@ -136,12 +136,12 @@ impl<'a> Net<'a> {
     }
 }
 
-/// What lies in one hash, or IPv6 of one network.
+/// Operations in one hash, or on the IPv6 records of one network.
 struct Group<'a, 'b> {
     operations: &'b [Operation<'a>],
     network: NetworkId,
     place: FieldPlace,
-    /// How many expectations are written down: none where nothing is expected anywhere, as when addresses are granted.
+    /// How many expectations are written: none if no operation expects anything, as when addresses are granted.
     expects: usize,
 }
 
@@ -157,18 +157,17 @@ impl<'a, 'b> Group<'a, 'b> {
         self.place.kind == HashKind::V4
     }
 
-    /// How many arguments it has.
     fn words(&self) -> usize {
         let fields = if self.is_bucket() { 1 } else { 2 + self.operations.len() };
         1 + fields + self.expects + self.operations.len()
     }
 
-    /// Appends `name fields expect… record…`; `text` is used again.
+    /// Appends `name fields expect… record…`; `text` is a reused buffer.
     fn put(&self, text: &mut Vec<u8>, call: &mut ScriptCall) {
         call.arg(self.place.name(self.network));
         let sign = if self.expects > 0 { b'=' } else { b'+' };
         if self.is_bucket() {
-            // One word for all of them: each word is read, made a string of Lua's, and handed on.
+            // One word for all fields, because each word must be read, made a Lua string, and passed on.
             text.clear();
             text.push(sign);
             text.extend(self.operations.iter().filter_map(|operation| FieldPlace::of(operation.key).field_number()));

@@ -12,50 +12,54 @@ use crate::store::moving::Opening;
 pub struct RedisOptions {
     /// `redis://[user:password@]host:port/database`, `redis+unix:///path`,
     /// `redis+sentinel://[user:password@]host:port,host:port/SERVICE/database`, or
-    /// `redis+cluster://[user:password@]host:port,host:port`. Over TLS: `rediss://`, `rediss+sentinel://`, `rediss+cluster://`.
+    /// `redis+cluster://[user:password@]host:port,host:port`. With TLS: `rediss://`, `rediss+sentinel://`,
+    /// `rediss+cluster://`.
     pub url: String,
-    /// Whom TLS trusts, and what it shows.
+    /// The files for TLS: which authorities are trusted, and the certificate of this server.
     pub tls: TlsFiles,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// Number of shards, fixed at first use. None: as many as the register has; a new one gets
+    /// Number of shards, fixed at first use. None: an existing register keeps its number, and a new one gets
     /// [`SHARDS_OF_NEW`](crate::limits::SHARDS_OF_NEW).
     pub shards: Option<u16>,
     /// Name of this server, for people who look at a head.
     pub owner: String,
-    /// Where it is noted which register this server keeps; none: nowhere.
+    /// The directory in which it is noted which register this server keeps; none: it is not noted.
     pub directory: Option<PathBuf>,
-    /// Directories of nodes that are not running: what they noted of this register as acknowledged must be there. They are read only.
+    /// Directories of nodes that are not running: what these noted as acknowledged in this register must be in Redis. They
+    /// are only read.
     pub witnesses: Vec<PathBuf>,
-    /// Another register than the one noted, or none, is taken for what it is.
+    /// Accepts another register than the one that was noted, or the absence of one.
     pub accept_new_store: bool,
-    /// Changes that were acknowledged and are missing are given up.
+    /// Goes on without changes that were acknowledged and are missing.
     pub accept_rollback: bool,
     /// For how long batches stay in the history.
     pub history_seconds: u64,
-    /// How many bytes of batches stay in the history, of all shards together.
+    /// How many bytes of batches stay in the history, over all shards.
     pub history_bytes: u64,
-    /// In which format records are to be written from the next take-over on, once every node that is there reads it. None: in
-    /// that of the register, and a new one in the newest.
+    /// The format in which records are written from the next take-over on, once every node that is there reads it. None: an
+    /// existing register keeps its format, and a new one gets the newest.
     pub record_format: Option<Format>,
-    /// What it is opened for.
+    /// What the register is opened for.
     pub opening: Opening,
-    /// Has it a secret that other nodes share? Then it says more where it begins a register: there may have been one.
+    /// Does this server have a secret that other nodes share? Then it warns when it begins a register, because there may
+    /// have been one.
     pub expects_others: bool,
     /// How many replicas must have a change before it is acknowledged.
     pub replicas: u32,
-    /// As many as follow when it is opened, instead: for who does a thing once, and need not go on when one of them is gone.
+    /// Instead, as many replicas as follow when it is opened: for a process that does one thing and need not go on if one of
+    /// them is gone.
     pub replicas_that_follow: bool,
-    /// Is it acknowledged what fewer replicas have, once it is in a file of `directory`?
+    /// May a change that fewer replicas have be acknowledged, once it is in a file of `directory`?
     pub degrade: bool,
-    /// In how many bytes of memory the latest changes are kept, to be played again when Redis went back; 0: it is not healed.
+    /// How many bytes of memory keep the latest changes, to replay them if Redis went back; 0: nothing is healed.
     pub heal_bytes: usize,
-    /// How many bytes of a commit a subnet may take that moves; see `StoreInfo::move_bytes_max`.
+    /// How many bytes of a commit the move of a subnet may take; see `StoreInfo::move_bytes_max`.
     pub move_bytes_max: usize,
 }
 
 impl RedisOptions {
-    /// With the defaults of the configuration but for the number of shards; see [`RedisOptions::shards`].
+    /// The defaults of the configuration, except for the number of shards; see [`RedisOptions::shards`].
     pub fn new(url: impl Into<String>, shards: impl Into<Option<u16>>) -> Self {
         Self {
             url: url.into(),

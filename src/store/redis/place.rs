@@ -1,4 +1,4 @@
-//! Where Redis is: one server, whom sentinels name, or who has the register's slot of a cluster.
+//! Where Redis is: a fixed server, the server that sentinels name, or the server that has the register's slot of a cluster.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::following::Following;
 use super::keys::Keys;
 use super::sentinels::Sentinels;
 use super::tls::{RedisTls, TlsFiles};
+use crate::seldom::Seldom;
 use crate::store::StoreError;
-use crate::telemetry::Seldom;
 
-/// Silence after which the kernel asks whether the other end is there.
+/// After this much silence the kernel asks whether the other end is still there.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
-/// How long sent bytes may stay unacknowledged by the other end's kernel.
+/// How long sent bytes may stay unacknowledged by the kernel of the other end.
 const USER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How soon, and how seldom at the end, it is said again that something does not come to an end.
+/// How soon, and in the end how seldom, a lasting problem is reported again.
 pub(super) const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
-/// How URLs over TLS begin, and those of the same place without.
+/// Beginnings of URLs with TLS, and those of the same place without.
 const SECURED: [(&str, &str); 4] = [
     ("rediss://", "redis://"),
     ("valkeys://", "valkey://"),
@@ -32,32 +32,33 @@ const SECURED: [(&str, &str); 4] = [
     ("rediss+cluster://", "redis+cluster://"),
 ];
 
-/// Is it a URL of Redis?
+/// Is this a URL of Redis?
 ///
 /// # Errors
-/// Why not, without the URL: it may hold a password.
+/// Why not, without the URL: it may contain a password.
 pub fn check_url(url: &str) -> Result<(), String> {
     let keys = Keys::new("allod").map_err(|error| error.to_string())?;
     let read = |plain: Option<String>| RedisPlace::read(plain.as_deref().unwrap_or(url), None, &keys);
     without_tls(url).and_then(read).map(drop).map_err(|error| why_wrong(&error))
 }
 
-/// Does the URL say that Redis is reached over TLS?
+/// Does the URL say that Redis is reached with TLS?
 pub fn is_over_tls(url: &str) -> bool {
     plain(url).is_some()
 }
 
-/// The URL of the same place without TLS, if it is one over TLS.
+/// The URL of the same place without TLS, if this one is with TLS.
 fn plain(url: &str) -> Option<String> {
     SECURED.iter().find_map(|(secured, plain)| Some(format!("{plain}{}", url.strip_prefix(secured)?)))
 }
 
-/// As [`plain`], if nothing is asked for that makes it insecure again.
+/// As [`plain`], unless the URL asks for something that makes TLS insecure.
 fn without_tls(url: &str) -> Result<Option<String>, RedisError> {
     let refused = |why| Err(RedisError::from((ErrorKind::InvalidClientConfig, why)));
     match url.split_once('#') {
         Some((_, "insecure")) if is_over_tls(url) => refused(
-            "it asks for `#insecure`, with which any certificate would do, that of a stranger too; leave it out, and name who signs \
+            "it asks for `#insecure`, with which any certificate would do, that of a stranger too; leave it out, and name who \
+             signs \
              for Redis by `store.redis_ca`",
         ),
         Some(_) if is_over_tls(url) => {
@@ -67,16 +68,17 @@ fn without_tls(url: &str) -> Result<Option<String>, RedisError> {
     }
 }
 
-/// What is wrong with a URL, without the words of the program.
+/// What is wrong with a URL, without the name of the error kind.
 fn why_wrong(error: &RedisError) -> String {
     let text = error.to_string();
     text.split_once(" - ").map_or(text.as_str(), |(why, _)| why).to_owned()
 }
 
-/// Answers are read in the shapes of RESP2. In RESP3 some have others, and what Redis is set to would seem not to be told.
+/// Answers are read in the forms of RESP2. In RESP3 some have other forms, and the configuration of Redis would seem to be
+/// unavailable.
 fn check_protocol(url: &str) -> Result<(), RedisError> {
     let Some((_, settings)) = url.split_once('?') else { return Ok(()) };
-    // As it is read for one server; what cannot be is refused behind this.
+    // Parsed as for one server; whatever is invalid is refused later.
     let asked = format!("redis://localhost/?{settings}").into_connection_info();
     match asked.map(|info| info.redis_settings().protocol()) {
         Ok(ProtocolVersion::RESP3) => {
@@ -91,21 +93,20 @@ fn check_protocol(url: &str) -> Result<(), RedisError> {
 pub(super) struct RedisPlace {
     whom: Whom,
     name: Arc<str>,
-    /// How, if all that is said there is encrypted.
     tls: Option<Arc<RedisTls>>,
-    /// How often it is said that nobody tells who the primary is.
+    /// Limits how often it is reported that nobody says who the primary is.
     untold: Arc<Seldom>,
 }
 
 #[derive(Debug, Clone)]
 enum Whom {
-    /// Always the same.
+    /// Always the same server.
     One(RedisServer),
-    /// Whoever is at the other end of the caller's way.
+    /// The server at the other end of the caller's connection.
     Over(Arc<dyn RedisWay>),
-    /// Whom the sentinels name.
+    /// The server that the sentinels name.
     Named(Arc<Sentinels>),
-    /// Who has the register's slot of a cluster.
+    /// The server that has the register's slot of a cluster.
     Slot(Arc<RedisCluster>),
 }
 
@@ -113,8 +114,10 @@ impl RedisPlace {
     pub(super) fn new(url: &str, files: &TlsFiles, keys: &Keys) -> Result<Self, StoreError> {
         let wrong = |error| {
             let why = why_wrong(&error);
-            // The URL is not repeated: it may hold a password.
-            StoreError::Invalid(format!("the URL of Redis is wrong: {why}; as `redis://127.0.0.1:6379/0`").into())
+            // The URL is not repeated, because it may contain a password.
+            StoreError::Invalid(
+                format!("the URL of Redis is wrong: {why}; it looks like `redis://127.0.0.1:6379/0`").into(),
+            )
         };
         let plain = without_tls(url).map_err(wrong)?;
         let tls = plain.is_some().then(|| RedisTls::new(files).map(Arc::new)).transpose();
@@ -122,7 +125,7 @@ impl RedisPlace {
         Self::read(plain.as_deref().unwrap_or(url), tls.as_ref(), keys).map_err(wrong)
     }
 
-    /// Of a URL without TLS, over which it is reached all the same if there is one.
+    /// Parses a URL without TLS; connections use TLS all the same if `tls` is given.
     fn read(url: &str, tls: Option<&Arc<RedisTls>>, keys: &Keys) -> Result<Self, RedisError> {
         let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_AFTER / 5);
         let settings = redis::io::tcp::TcpSettings::default()
@@ -146,7 +149,7 @@ impl RedisPlace {
         Ok(Self::of(Whom::One(server), name, tls.cloned()))
     }
 
-    /// What a way of the caller's leads to.
+    /// The server to which the caller's connection leads.
     pub(super) fn over(way: Arc<dyn RedisWay>) -> Self {
         let name = way.name().into();
         Self::of(Whom::Over(way), name, None)
@@ -156,7 +159,6 @@ impl RedisPlace {
         Self { whom, name, tls, untold: Arc::new(Seldom::new(SAID_EVERY)) }
     }
 
-    /// The server to connect to.
     pub(super) async fn server(&self) -> Result<RedisServer, RedisError> {
         match &self.whom {
             Whom::One(server) => Ok(server.clone()),
@@ -166,7 +168,7 @@ impl RedisPlace {
         }
     }
 
-    /// Asks who the primary is, where that may change.
+    /// Asks who the primary is, if that may change.
     pub(super) async fn look(&self) {
         let (asked, who) = match &self.whom {
             Whom::One(_) | Whom::Over(_) => return,
@@ -176,7 +178,8 @@ impl RedisPlace {
         if let Err(error) = asked
             && let Some(unsaid) = self.untold.turn()
         {
-            // Cut off together with the primary of before, this node goes on with it, and another one may have taken its place.
+            // If this node is cut off together with the old primary, it goes on with that one, while another may have taken
+            // its place.
             tracing::warn!(
                 redis = %self.name,
                 error = said(&error),
@@ -186,8 +189,8 @@ impl RedisPlace {
         }
     }
 
-    /// Do most of those answer who say who the primary is? Behind the others another one may be it by now. Where nobody decides that
-    /// it is always the same.
+    /// Does a majority answer of those who say who the primary is? Another server may be the primary by now according to the
+    /// rest. If nobody decides this, the server is always the same.
     pub(super) async fn is_named_by_most(&self) -> bool {
         let asked = match &self.whom {
             Whom::One(_) | Whom::Over(_) => return true,
@@ -197,8 +200,24 @@ impl RedisPlace {
         asked.is_ok() && self.following().is_none_or(Following::hears_most)
     }
 
-    /// How many servers those know that say who the primary is that may be it next, as they were asked last: those that are away now,
-    /// too. None where nobody decides that.
+    /// Names the sentinels that do not answer, and after a semicolon says what to do. None if all answer, or there are no
+    /// sentinels.
+    pub(super) async fn silent_sentinels(&self) -> Option<String> {
+        let Whom::Named(sentinels) = &self.whom else { return None };
+        let (silent, all) = sentinels.silent().await;
+        let count = silent.len();
+        let fewer = if (all - count) * 2 > all { "" } else { ", and without most of them no failover takes place" };
+        (count > 0).then(|| {
+            let verb = if count == 1 { "does" } else { "do" };
+            format!(
+                "{count} of {all} sentinels {verb} not answer{fewer}: {}; start them, or name those that there are in `store.redis`",
+                silent.join(", ").replace("; ", ", ")
+            )
+        })
+    }
+
+    /// How many servers may be the next primary, according to the last answers of those who decide, including servers that
+    /// are away now. None if nobody decides this.
     pub(super) fn known_replicas(&self) -> Option<usize> {
         match &self.whom {
             Whom::One(_) | Whom::Over(_) => None,
@@ -207,21 +226,22 @@ impl RedisPlace {
         }
     }
 
-    /// The server that was gone to says itself that it is no primary. (Those of a cluster are asked that beforehand.)
+    /// The server to which a connection was made says itself that it is no primary. (Servers of a cluster are asked
+    /// beforehand.)
     pub(super) fn steps_down(&self, gone_to: &RedisServer) {
         if let (Whom::Named(sentinels), Some(ConnectionAddr::Tcp(host, port))) = (&self.whom, gone_to.address()) {
             sentinels.following().steps_down(host, *port);
         }
     }
 
-    /// The server that was gone to was reached, or was not.
+    /// Notes whether the server to which a connection was tried was reached.
     pub(super) fn was_reached(&self, gone_to: &RedisServer, reached: bool) {
         if let (Some(following), Some(ConnectionAddr::Tcp(host, port))) = (self.following(), gone_to.address()) {
             following.was_reached(host, *port, reached, Instant::now());
         }
     }
 
-    /// What is tried where a server is gone to, as a fragment before "Redis": which one it is, and whether others are named
+    /// Describes an attempt to connect, as a fragment before "Redis": which server it was, and whether another one is named
     /// instead.
     pub(super) fn connecting_to(&self, gone_to: Option<&RedisServer>) -> String {
         let (Some(gone_to), Some(following)) = (gone_to.and_then(RedisServer::address), self.following()) else {
@@ -241,33 +261,32 @@ impl RedisPlace {
         }
     }
 
-    /// The caller's way there, if it is reached by that.
+    /// The caller's connection, if that is how the server is reached.
     pub(super) fn way(&self) -> Option<&Arc<dyn RedisWay>> {
         if let Whom::Over(way) = &self.whom { Some(way) } else { None }
     }
 
-    /// Is it a cluster's?
     pub(super) fn is_in_cluster(&self) -> bool {
         matches!(self.whom, Whom::Slot(_))
     }
 
-    /// Why nothing can change there at the moment: the slot is moved.
+    /// Why nothing can change there at the moment: the slot is being moved.
     pub(super) fn moving(&self) -> Option<Arc<str>> {
         if let Whom::Slot(cluster) = &self.whom { cluster.moving() } else { None }
     }
 
-    /// Another server that has something of the register's slot, although it is not its own.
+    /// Another server that has something of the register's slot although the slot is not its own.
     pub(super) async fn stray(&self) -> Result<Option<String>, StoreError> {
         let Whom::Slot(cluster) = &self.whom else { return Ok(None) };
         cluster.stray().await.map_err(|error| store_error("asking every primary of", &self.name, &error))
     }
 
-    /// How often it became another one.
+    /// How often the primary changed.
     pub(super) fn changes(&self) -> u64 {
         self.following().map_or(0, Following::changes)
     }
 
-    /// Waits until it is another one than after so many changes: for ever, where nobody makes another one.
+    /// Waits until the count of changes differs from this one: for ever, if nobody decides who the primary is.
     pub(super) async fn changed_from(&self, changes: u64) {
         match self.following() {
             Some(following) => following.changed_from(changes).await,
@@ -275,12 +294,10 @@ impl RedisPlace {
         }
     }
 
-    /// How, if all that is said there is encrypted.
     pub(super) fn tls(&self) -> Option<&Arc<RedisTls>> {
         self.tls.as_ref()
     }
 
-    /// Is all that is said there encrypted?
     pub(super) fn is_over_tls(&self) -> bool {
         self.tls.is_some()
     }
@@ -309,7 +326,7 @@ mod tests {
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 
-    /// In the newer protocol Redis answers in other shapes than those that are read here, also where it is asked whether it
+    /// With the newer protocol Redis answers in other forms than those that are read here, also to the question whether it
     /// evicts.
     #[test]
     fn a_url_that_asks_for_the_newer_protocol_is_refused_and_says_what_to_leave_out() {

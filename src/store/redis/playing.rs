@@ -1,15 +1,15 @@
-//! What Redis forgot is sent to it once more, in order, and the register is kept meanwhile.
+//! Sends to Redis once more, in order, what it forgot, and keeps the leases of the register meanwhile.
 //!
-//! That may take longer than a lease lasts, and the other nodes leave the register to its owner for no longer. So the leases
-//! are renewed before the first call and every second between them, under the tokens under which the shards stand then;
-//! whoever waits for a renewal is told of these (see `RedisShared::leased`). Like all else a renewal is on condition of the
-//! token: from somebody who took a shard meanwhile it takes nothing.
+//! A replay may take longer than a lease lasts, and other nodes leave the register to its owner for no longer than that. So
+//! the leases are renewed before the first call, and every second between calls, under the tokens under which the shards
+//! stand then. Whoever waits for a renewal is told of these (see `RedisShared::leased`). Like all else, a renewal is
+//! conditional on the token: it takes nothing from a node that took a shard meanwhile.
 //!
-//! It is sent so that it is carried out while the memory is full, too: all of it had room there before, and who lets something
-//! go must find it.
+//! The calls are sent in a form that runs even if the memory is full: there was room for all of them before, and a client
+//! that lets something go must find it.
 //!
-//! Several calls are on their way at once, on one connection, so Redis runs them in the order in which they are sent. One
-//! that does not fit changes nothing, and nor does what follows it on its shard, because that compares where it stands.
+//! Several calls are under way at once on one connection, so Redis runs them in the order of sending. A call that does not
+//! fit changes nothing, and neither does any call after it on the same shard, because that one compares where the shard stands.
 //!
 //! Neighbours: `heal` knows what is missing; `journal` remembered it.
 
@@ -33,14 +33,13 @@ use super::take::TakeOver;
 use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::store::{Epoch, Head, ShardId, Token};
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
-/// How often the leases are renewed.
 const RENEWED_EVERY: Duration = Duration::from_millis(NODE_LEASE_RENEWED_EVERY_MS);
-/// Calls on their way at once. Less than a connection's queue takes, so that the order of sending is that of the calls.
+/// How many calls are under way at once. Fewer than the queue of a connection holds, so that they are sent in the order of
+/// the calls.
 const UNDER_WAY_MAX: usize = 16;
 
-/// Plays what is missing where the shards stand so.
+/// Replays what is missing, given where the shards stand.
 pub(super) async fn play(
     shared: &RedisShared,
     link: &mut Link,
@@ -54,7 +53,7 @@ pub(super) async fn play(
         missing.iter().map(|missing| if matches!(missing.deed, Deed::Take(_)) { 0 } else { missing.moves.len() }).sum();
     if batches == 0 {
         let take_overs = missing.len();
-        // As where it was tried to take the register on a primary that was cut off. Nobody's change is missing.
+        // This happens if the node tried to take the register on a primary that was cut off. No client's change is missing.
         tracing::info!(redis = %shared.place, take_overs, "take-overs that Redis lacks are played again, and no change");
     } else if let Some(unsaid) = shared.says_played.turn() {
         tracing::warn!(
@@ -71,8 +70,8 @@ pub(super) async fn play(
         Playing { shared, connection, under_way: VecDeque::new(), stands: own(shared, heads), is_broken: false };
     let mut played = playing.all(missing).await;
     while played.is_err() && !playing.is_broken && !playing.under_way.is_empty() {
-        // Whoever looks again where the shards stand must not be overtaken by what is still on its way. Why it ended is told by
-        // the first that was not played: without that nothing behind it fits.
+        // Calls still under way must not overtake the next look at where the shards stand. The first call that was not
+        // applied says why it ended: without that one, nothing after it fits.
         let ended = playing.end_one().await;
         played = played.and(ended);
     }
@@ -88,8 +87,8 @@ pub(super) async fn play(
     Ok(())
 }
 
-/// Renews the leases of the shards that stand under a token of this process. Where somebody else took one meanwhile, whoever
-/// asks next is told.
+/// Renews the leases of the shards that stand under a token of this process. If another node took one meanwhile, the next
+/// call will find out.
 pub(super) async fn keep(shared: &RedisShared, link: &mut Link, heads: &[(ShardId, Head)]) -> Result<(), Unplayed> {
     let stands = own(shared, heads);
     if !stands.is_empty() {
@@ -111,21 +110,21 @@ fn own(shared: &RedisShared, heads: &[(ShardId, Head)]) -> Vec<(ShardId, Token)>
     heads.iter().filter(is_own).map(|&(shard, head)| (shard, head.token)).collect()
 }
 
-/// What a call that is on its way is about.
+/// What a call that is under way is for.
 enum Sent<'a> {
     Part(&'a Forgotten),
-    /// The leases, renewed then; and whether these are the leases of all shards that are owned.
+    /// Renews leases: when it was sent, and whether it covers all shards that are owned.
     Leases(Instant, bool),
 }
 
 struct Playing<'a> {
     shared: &'a RedisShared,
-    /// One for all of it: what follows on another would not be in order.
+    /// A single one for everything: calls on another connection would not be in order.
     connection: MultiplexedConnection,
     under_way: VecDeque<(PendingAnswer, Sent<'a>)>,
-    /// The shards whose leases can be renewed, each with its token when all is done that was sent.
+    /// The shards whose leases can be renewed, with the token that each has once everything sent so far is applied.
     stands: Vec<(ShardId, Token)>,
-    /// The connection is to be replaced.
+    /// The connection must be replaced.
     is_broken: bool,
 }
 
@@ -140,7 +139,7 @@ impl<'a> Playing<'a> {
             let call = match (&part.deed, part.moves.first()) {
                 (Deed::Commit(call), Some(_)) => call.letting_go(&self.shared.shas),
                 (Deed::Take(_), Some(taken)) => Arc::new(self.take_over(taken)?),
-                // None is without a move; lone batches were put into calls before.
+                // Every entry has a move, and lone batches were put into calls before.
                 (Deed::Commit(_) | Deed::Take(_), None) | (Deed::Batch(_), _) => continue,
             };
             self.send(call, Sent::Part(part)).await?;
@@ -153,7 +152,7 @@ impl<'a> Playing<'a> {
 
     async fn renew(&mut self) -> Result<(), Unplayed> {
         let of_all = |&(shard, token): &(ShardId, Token)| {
-            // Under no token it was cut off: that must be heard.
+            // A shard under token 0 was cut off; whoever renews must hear of this.
             token != Token(0) && self.stands.iter().any(|(other, _)| *other == shard)
         };
         let is_of_all = self.shared.owned().iter().all(of_all);
@@ -183,7 +182,7 @@ impl<'a> Playing<'a> {
         Ok(())
     }
 
-    /// Waits for the answer of the first that was sent.
+    /// Waits for the answer to the call that was sent first.
     async fn end_one(&mut self) -> Result<(), Unplayed> {
         let Some((answer, sent)) = self.under_way.pop_front() else { return Ok(()) };
         let (answer, is_over) = link::finish(answer, ANSWER_WITHIN, &self.shared.place).await;
@@ -194,7 +193,7 @@ impl<'a> Playing<'a> {
             Sent::Part(Forgotten { deed: Deed::Take(epoch), moves }) => self.taken(value, moves, *epoch),
             Sent::Part(Forgotten { deed: Deed::Batch(_), .. }) => Ok(()),
             Sent::Leases(at, is_of_all) => {
-                // Of a shard that somebody else took the next call tells, or whoever renews next.
+                // If another node took a shard, the next call says so, or the next renewal.
                 if is_of_all && scripts::verdict(value) == Some(Verdict::Done) {
                     self.shared.leased(at);
                 }

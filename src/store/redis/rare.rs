@@ -1,17 +1,16 @@
-//! Something that is nearly never there, such as a reason why nothing may be granted.
+//! Something that is almost never there, such as a reason why nothing may be granted.
 //!
-//! Whether it is there is asked before each grant, by several threads: that is read without a lock, which they would hand to
-//! one another.
+//! Several threads check before each grant whether it is there. They read this without a lock, which they would otherwise
+//! pass to one another.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::shared::locked;
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct Rare<T> {
-    /// As `value` was left by the last change.
+    /// As the last change left `value`.
     there: AtomicBool,
     value: Mutex<Option<T>>,
 }
@@ -27,7 +26,6 @@ impl<T> Rare<T> {
         self.there.load(Ordering::Acquire)
     }
 
-    /// What is there.
     pub(super) fn get(&self) -> Option<T>
     where
         T: Clone,
@@ -35,7 +33,7 @@ impl<T> Rare<T> {
         if self.is_there() { locked(&self.value).clone() } else { None }
     }
 
-    /// Changes it, one after the other. Whoever asks from when this returns finds what was left.
+    /// Changes the value; changes exclude one another. Once this returns, every reader finds the result.
     pub(super) fn change<R>(&self, with: impl FnOnce(&mut Option<T>) -> R) -> R {
         let mut value = locked(&self.value);
         let told = with(&mut value);
@@ -47,7 +45,7 @@ impl<T> Rare<T> {
         self.change(|now| *now = value);
     }
 
-    /// Nothing is there any more. Where nothing was, nothing is written.
+    /// Removes the value. If there is none, nothing is written.
     pub(super) fn clear(&self) {
         if self.is_there() {
             self.set(None);

@@ -1,7 +1,7 @@
-//! Whether a line goes through a batch; and so how far Redis reaches at a start, where a process before this one noted that it had
-//! gone back behind what was acknowledged.
+//! Whether a line goes through a batch, and so, at a start, how far Redis reaches after an earlier process noted that Redis
+//! had gone back behind what was acknowledged.
 //!
-//! By the line, not by numbers: another owner may have gone on to the same number, in an epoch of the same number.
+//! The line decides, not the numbers: another owner may have gone on to the same number, in an epoch of the same number.
 //!
 //! Called by `heal` and `begin`; `examine` shows it.
 
@@ -28,27 +28,27 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const GIVEN_BACK_WITHIN: Duration = Duration::from_millis(2 * NODE_LEASE_MS);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
 
-/// How far Redis reaches now that it had gone back behind what was acknowledged.
+/// How far Redis reaches, after it had gone back behind what was acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RedisReach {
-    /// What was missing is there again.
+    /// What was missing is back.
     There,
-    /// Another node went on from where it stood: what is granted is no more this server's to decide.
+    /// Another node went on from where Redis stood, so it is too late for this server to refuse anything.
     WentOn,
-    /// It stands at this batch still.
+    /// Redis still stands at this batch.
     Behind(u64),
 }
 
-/// How far it reaches by the head of the shard that was noted.
+/// How far Redis reaches, according to the head of the noted shard.
 pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: &Behind) -> Result<RedisReach, StoreError> {
     let Behind { shard, told, epoch, found } = *noted;
     let [head] = heads(link, keys, [shard]).await?[..] else { return Err(strange(link.name(), "a head is none")) };
     Ok(match found {
-        // Written by a release that noted numbers alone.
+        // Written by a release that noted only numbers.
         None if head.epoch > epoch => RedisReach::WentOn,
         None if head.seq >= told.seq => RedisReach::There,
         None => RedisReach::Behind(head.seq.0),
-        // Where that is not known it is taken to be there, as while a server runs (see `heal`).
+        // If this is not known, the batch is assumed to be there, as in a running server (see `heal`).
         Some(_) if goes_through(link, keys, (shard, told, epoch), &head, ANSWER_WITHIN).await?.unwrap_or(true) => {
             RedisReach::There
         }
@@ -57,7 +57,6 @@ pub(super) async fn reach(link: &mut Link, keys: &Keys, noted: &Behind) -> Resul
     })
 }
 
-/// The heads of shards, asked for at once.
 async fn heads(
     link: &mut Link,
     keys: &Keys,
@@ -72,8 +71,8 @@ async fn heads(
     values.map(head).collect()
 }
 
-/// Does the line of this head go through a batch, which was written in this epoch? The log tells, or what the head remembers of
-/// take-overs; none: neither does. Each answer may take so long.
+/// Does the line of this head go through a batch, which was written in this epoch? The log tells, or the take-overs that the
+/// head remembers; none if neither does. Each answer may take `within`.
 pub(super) async fn goes_through(
     link: &mut Link,
     keys: &Keys,
@@ -87,7 +86,7 @@ pub(super) async fn goes_through(
     Ok(has(head, &takes, logged, (batch, epoch)))
 }
 
-/// The same by the head that is there.
+/// The same for the present head of the shard.
 pub(super) async fn has_batch(
     link: &mut Link,
     keys: &Keys,
@@ -97,7 +96,7 @@ pub(super) async fn has_batch(
     goes_through(link, keys, batch, &head, ANSWER_WITHIN).await
 }
 
-/// The same, where the log has this digest at that number, or nothing any more.
+/// The same, given the digest that the log has at that number, if it still has one.
 fn has(head: &Head, takes: &Takes, logged: Option<Digest>, (batch, epoch): (Point, Epoch)) -> Option<bool> {
     if head.seq <= batch.seq {
         return Some((head.seq, head.digest) == (batch.seq, batch.digest));
@@ -126,7 +125,7 @@ pub(super) async fn takes(link: &mut Link, keys: &Keys, shard: ShardId, within: 
     let mut command = Cmd::new();
     command.arg("HGET").arg(keys.head(shard)).arg("takes");
     let takes = match link.ask(command, within).await? {
-        // Written by a release that did not note them.
+        // Written by a release that did not note take-overs.
         Value::Nil => Some(Takes::default()),
         Value::BulkString(text) => std::str::from_utf8(&text).ok().and_then(Takes::parse),
         _ => None,
@@ -134,8 +133,8 @@ pub(super) async fn takes(link: &mut Link, keys: &Keys, shard: ShardId, within: 
     takes.ok_or_else(|| strange(link.name(), "the take-overs of a shard are none"))
 }
 
-/// What a process before this one acknowledged must be there, unless it is `accepted` that it is not: it may be in use. Tells
-/// whether somebody went on without it.
+/// What an earlier process acknowledged must be in Redis, unless the operator has `accepted` that it is not: it may be in
+/// use. Returns whether another node went on without it.
 pub(super) async fn check(
     link: &mut Link,
     keys: &Keys,
@@ -165,9 +164,10 @@ pub(super) async fn check(
     Ok(reach == RedisReach::WentOn)
 }
 
-/// What was acknowledged when this server was stopped in order must be there, unless it is `accepted` that it is not: an older copy
-/// of Redis may have been brought back since. Another node, which lives, is given time to give it back: then it was a failover. Where
-/// somebody went on without it, that is told, and of which shards: it is too late to refuse anything.
+/// What was acknowledged when this server was stopped in order must be in Redis, unless the operator has `accepted` that it
+/// is not: an older copy of Redis may have been brought back since. Another running node gets time to give it back, because
+/// it may have been a failover. If another node went on without it, this is logged, and the shards are returned: it is too
+/// late to refuse anything.
 pub(super) async fn check_stood(
     link: &mut Link,
     keys: &Keys,
@@ -202,20 +202,20 @@ pub(super) async fn check_stood(
     Ok(lost.map(tell).collect())
 }
 
-/// A shard that lacks something that was acknowledged of it.
+/// A shard that lacks something that was acknowledged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lacking {
     pub(super) shard: ShardId,
-    /// Up to which batch it was.
+    /// It was acknowledged up to this batch.
     pub(super) told: Seq,
-    /// Where it stands.
+    /// The batch at which it stands.
     pub(super) there: u64,
-    /// As somebody else's, who went on without it.
+    /// Another node owns it and went on without it.
     pub(super) went_on: bool,
 }
 
-/// Which shards lack what was acknowledged of them at the last stop in order, for certain. Where what was left on this machine's disk
-/// is still to be given back, it is no loss.
+/// Which shards certainly lack something that was acknowledged at the last orderly stop. If it was left on this machine's
+/// disk and is still to be given back, it is not lost.
 pub(super) async fn lacking_since_stop(
     link: &mut Link,
     keys: &Keys,
@@ -239,7 +239,7 @@ pub(super) async fn lacking_since_stop(
     Ok(lacking)
 }
 
-/// Refuses that a shard stands at a batch, and was told of up to a later one, unless that is `accepted`.
+/// Refuses a shard that stands at a batch although it was acknowledged up to a later one, unless that is `accepted`.
 fn unless_accepted(
     link: &Link,
     identity: &IdentityFile,
@@ -288,7 +288,7 @@ mod tests {
         let none = Takes::default();
         assert_eq!(has(&head(5, 5, 110, 1), &none, Some(Digest(1)), told), Some(true));
         assert_eq!(has(&head(6, 6, 200, 9), &none, Some(Digest(1)), told), Some(true));
-        // Another owner's, in an epoch of the same number.
+        // Another owner's batch, in an epoch of the same number.
         assert_eq!(has(&head(5, 7, 110, 2), &none, Some(Digest(2)), told), Some(false));
         assert_eq!(has(&head(5, 7, 200, 9), &none, Some(Digest(2)), told), Some(false));
         assert_eq!(has(&head(5, 7, 200, 9), &none, None, told), Some(false), "its log was trimmed");

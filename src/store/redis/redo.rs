@@ -1,25 +1,25 @@
-//! The redo journal: what was acknowledged although fewer replicas have it than are wanted, on the disk of this machine
-//! (`store.redis_degrade`, R-8).
+//! The redo journal: changes that were acknowledged although fewer replicas have them than are wanted, on the disk of this
+//! machine (`store.redis_degrade`, R-8).
 //!
-//! While too few replicas answer, a round of confirmations ends with a flush of this file in place of a count: it has
-//! everything that was sent since enough of them had all. A failover that loses some of it is healed as ever, from memory, as
-//! long as this process lives; the next process has it from here (`restore`), as if it had sent it itself: what Redis lacks is
-//! played again where nobody took the register meanwhile, and put aside and given back where somebody did. It is emptied
-//! when enough replicas have all of it and whoever owns the register has it on his line, which is asked for once a second (see
-//! `checks`).
+//! While too few replicas answer, a round of confirmations ends with a flush of this file instead of a count: the file has
+//! everything that was sent since enough replicas had everything. What a failover loses of it is healed from memory as
+//! usual. The next process has it from here (`restore`), as if it had sent it itself: what Redis lacks is replayed if no
+//! other node took the register meanwhile, and put aside and given back if one did. The file is emptied when enough replicas
+//! have all of it and the owner of the register has it on its line, which is checked once a second (see `checks`).
 //!
 //! **A process that ends** and does not know whether the register has all that it acknowledged leaves here what it remembers
 //! ([`leave`]), whether or not replicas are waited for.
 //!
-//! **What leaves it before** is said in it: what a line that goes on lacks and that was put aside elsewhere, or of which nobody was
-//! told. What leads to where that line parted stays: it is acknowledged, and perhaps on one server only.
+//! **Removals.** The file notes which changes need not be given back any more: those that are missing on the line that
+//! goes on, and that were put aside elsewhere or that no client was told of. Changes up to the point where the lines
+//! parted stay: they were acknowledged, and perhaps only one server has them.
 //!
-//! **The disk** is waited for beside everything else, and not for long: one that hangs refuses, for as long as somebody has the
-//! file and no longer. Nothing may be asked of a node that says that it is not ready, so that nothing may come to find out: a disk
-//! that could not be written is tried again once a second ([`try_again`]).
+//! **The disk** holds up nothing else, and is not awaited for long. While it hangs, nothing more is accepted, but only for
+//! as long as a task has the file. A node that is not ready may get no request by which it would notice a recovery, so a
+//! disk that could not be written is tried again once a second ([`try_again`]).
 //!
-//! Neighbours: `confirms` calls [`keep`]; `journal` has what is to be kept; `written` reads and makes calls; `frames` is the
-//! file's form, `restored` what a start makes of it, `others` what it, or a move, makes of one of another register.
+//! Neighbours: `confirms` calls [`keep`]; `journal` has what must be kept; `written` reads and makes calls; `frames` is the
+//! file's form, `restored` what a start makes of it, `others` what a start or a move does with that of another register.
 
 mod frames;
 mod others;
@@ -49,27 +49,26 @@ use crate::store::{ShardId, StoreError, whole};
 
 pub(super) use crate::store::moving::REDO_PREFIX as PREFIX;
 use crate::store::moving::redo_keeps;
-/// How long the disk may take: less than a commit is waited for.
+/// How long the disk may take: less than the time for which a commit is awaited.
 const DISK_WITHIN: Duration = Duration::from_secs(1);
-/// The same for all that is remembered at the end: up to `store.redis_heal_bytes`.
+/// The same for everything that is remembered at the end: up to `store.redis_heal_bytes`.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
-/// With how many bytes a disk that refused some is tried: as many as these were, but for a block at least, and for no more than
-/// is written in no time once a second.
+/// With how many bytes a disk that refused some is tried: as many as it refused, but at least a block, and not more than can
+/// be written quickly once a second.
 const TRIED_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=4 << 20;
 const HANGS: &str = "the disk of the redo journal does not answer";
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct Redo {
     path: PathBuf,
-    /// May it be acknowledged what is in here and at too few replicas?
+    /// May changes be acknowledged that are in here and on too few replicas?
     acknowledges: bool,
-    /// Held while it is written, wherever that is done, and while the journal is told what is in it: the two never differ for
-    /// whoever holds it.
+    /// Held while the file is written, on whatever thread, and until the journal knows what is in it. So to whoever holds
+    /// this, file and journal never differ.
     open: Arc<tokio::sync::Mutex<OpenFile>>,
-    /// Bytes of frames.
     bytes: AtomicU64,
-    /// Why nothing more can be kept. Apart, because it is asked for every message while the file may be flushed.
+    /// Why nothing more can be kept. Outside the lock of the file, because it is read for every message while the file may
+    /// be flushed.
     refuses: Mutex<Option<Refusal>>,
 }
 
@@ -77,11 +76,11 @@ pub(super) struct Redo {
 #[derive(Debug, Clone)]
 struct Refusal {
     why: Arc<str>,
-    /// So many bytes the disk refused; none where it is not the disk.
+    /// How many bytes the disk refused; none if the disk is not the reason.
     unwritten: Option<usize>,
 }
 
-/// What is asked of the file once it is open; a disk may refuse any of it.
+/// What is asked of the file once it is open. A disk may refuse any of it.
 trait Medium: std::fmt::Debug + Send {
     fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()>;
     fn set_len(&self, length: u64) -> std::io::Result<()>;
@@ -106,11 +105,11 @@ impl Medium for File {
 struct OpenFile {
     /// Locked while the process lives: two nodes in one directory would write over each other.
     file: Box<dyn Medium>,
-    /// Where the next frame begins, and says so. Written there whatever became of what was tried before: a frame elsewhere than
-    /// it says would be taken for a torn end.
+    /// Where the next frame begins, which the frame itself states. It is written there whatever became of earlier attempts:
+    /// a frame at another place than it states would be taken for a torn end.
     end: u64,
-    /// Something may lie behind the end of which nobody was told, or come back there. It goes before anything is added, or
-    /// what is left of it behind something shorter would be read as if it had been told.
+    /// Something of which no client was told may lie after the end, or may come back there. It is removed before anything is
+    /// added: otherwise its rest, after something shorter, would be read as if a client had been told of it.
     has_rest: bool,
 }
 
@@ -127,7 +126,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Does the disk take something again? No frame begins with it, and it is cut off.
+    /// Does the disk accept data again? Writes zeros, with which no frame begins, and cuts them off.
     fn try_out(&mut self, bytes: usize) -> std::io::Result<()> {
         self.has_rest = true;
         self.file.set_len(self.end)?;
@@ -139,7 +138,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Tells whether it is on disk, too, that it is empty.
+    /// Empties the file. The inner result says whether this is durable, too.
     fn empty(&mut self) -> std::io::Result<std::io::Result<()>> {
         let begin = TITLE.len() as u64;
         self.file.set_len(begin)?;
@@ -163,7 +162,6 @@ fn path_of(directory: &Path, register: u128) -> PathBuf {
     directory.join(format!("{PREFIX}{register:032x}"))
 }
 
-/// How long a file is; none where there is none.
 fn length(path: &Path) -> Result<Option<u64>, StoreError> {
     match std::fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata.len())),
@@ -172,24 +170,24 @@ fn length(path: &Path) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Did a process before this one leave anything there?
+/// Did an earlier process leave anything there?
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 fn is_left(directory: &Path, register: u128) -> Result<bool, StoreError> {
     Ok(length(&path_of(directory, register))?.is_some_and(redo_keeps))
 }
 
-/// What lies in a file of before.
+/// What an existing file contained.
 #[derive(Debug, Default)]
 pub(super) struct Found(Vec<Redone>);
 
 impl Redo {
-    /// Opens the file of a register in a directory, which is made if it may be needed; and reads what a process before this
-    /// one left in it. None where nothing may be kept and nothing is.
+    /// Opens the file of a register in a directory, or creates it if it may be needed, and reads what an earlier process
+    /// left in it. None if nothing may be kept and nothing is there.
     ///
     /// # Errors
-    /// It cannot be read or written, is damaged, or is another process's.
+    /// The file cannot be read or written, is damaged, or is another process's.
     pub(super) fn open(
         directory: &Path,
         register: u128,
@@ -201,7 +199,7 @@ impl Redo {
 
     fn made(path: PathBuf, acknowledges: bool) -> Result<(Self, Found), StoreError> {
         if length(&path)?.is_none() {
-            // Whole, or not at all: what is there is never replaced, or it would be another file than the one that is locked.
+            // Created completely or not at all. An existing file is never replaced, or it would not be the one that is locked.
             whole::write(&path, TITLE.as_bytes()).map_err(whole::io("writing", &path))?;
         }
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(whole::io("opening", &path))?;
@@ -214,32 +212,31 @@ impl Redo {
         }
         let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
         let (found, end) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
-        // What is torn was told nobody.
+        // No client was told of what is torn.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
         let open = Arc::new(tokio::sync::Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false }));
         let bytes = AtomicU64::new(end - TITLE.len() as u64);
         Ok((Self { path, acknowledges, open, bytes, refuses: Mutex::default() }, Found(found)))
     }
 
-    /// Does it stand in for replicas that are missing?
+    /// May it stand in for missing replicas?
     pub(super) fn acknowledges(&self) -> bool {
         self.acknowledges
     }
 
-    /// How many bytes of changes are in it.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Why nothing more can be kept, if so.
     pub(super) fn refuses(&self) -> Option<Arc<str>> {
         let mut refuses = locked(&self.refuses);
-        // Whoever gives up on a disk may say so just after it has answered others. Then nobody has the file.
+        // A task may note that the disk hangs just after the disk has answered. If no task has the file, it does not
+        // hang.
         refuses.take_if(|refusal| &*refusal.why == HANGS && self.open.try_lock().is_ok());
         refuses.as_ref().map(|refusal| Arc::clone(&refusal.why))
     }
 
-    /// Nothing more can be kept for now.
+    /// Notes that nothing more can be kept for now.
     fn refuse(&self, why: &'static str) -> StoreError {
         let before = locked(&self.refuses).replace(Refusal { why: why.into(), unwritten: None });
         if before.is_none_or(|before| *before.why != *why) {
@@ -249,14 +246,14 @@ impl Redo {
         StoreError::Io { context, source: Arc::new(std::io::Error::other(why)) }
     }
 
-    /// The file, for one at a time.
+    /// The file, for one task at a time.
     async fn opened(&self, by: Instant) -> Result<OwnedMutexGuard<OpenFile>, StoreError> {
         let opened = tokio::time::timeout_at(by, Arc::clone(&self.open).lock_owned()).await;
         opened.map_err(|_| self.refuse(HANGS))
     }
 
-    /// Does something with it where that may block. Of a disk that hangs nothing more is asked until it answers: whoever waited
-    /// for it would keep the register and confirm nothing, and nobody else could take it.
+    /// Works on the file on a thread that may block. If the disk hangs, nothing more is asked of it until it answers: a node
+    /// that waited for it would keep the register and confirm nothing, and no other node could take over.
     async fn works(
         self: &Arc<Self>,
         blocking: Blocking,
@@ -269,7 +266,6 @@ impl Redo {
         tokio::time::timeout_at(by, working).await.unwrap_or_else(|_| Err(self.refuse(HANGS)))
     }
 
-    /// Appends these, durably.
     fn append(&self, open: &mut OpenFile, deeds: &[Redone]) -> Result<(), StoreError> {
         if deeds.is_empty() {
             return Ok(());
@@ -282,7 +278,7 @@ impl Redo {
             if locked(&self.refuses).replace(self.unwritten(&error, bytes.len())).is_none() {
                 tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
             }
-            // All of it is written anew the next time: nobody knows what of it is on disk, and nobody was told.
+            // All of it is written again the next time: nobody knows what of it is on disk, and no client was told.
             return Err(whole::io("writing", &self.path)(error));
         }
         *locked(&self.refuses) = None;
@@ -294,12 +290,12 @@ impl Redo {
         Refusal { why: format!("{} cannot be written ({error})", self.path.display()).into(), unwritten: Some(bytes) }
     }
 
-    /// The disk refused so many bytes: does it take as many now?
+    /// The disk refused this many bytes. Does it accept as many now?
     fn try_out(&self, open: &mut OpenFile, bytes: usize) -> Result<(), StoreError> {
         let tried = open.try_out(bytes);
         let mut refuses = locked(&self.refuses);
         if let Err(error) = tried {
-            // Who waited for the file meanwhile says that the disk hangs, which is over with this.
+            // A task that waited for the file meanwhile may have noted that the disk hangs; this is over now.
             if refuses.as_ref().is_none_or(|refusal| &*refusal.why == HANGS) {
                 *refuses = Some(self.unwritten(&error, bytes));
             }
@@ -311,7 +307,7 @@ impl Redo {
         Ok(())
     }
 
-    /// Enough replicas have all that is in it.
+    /// Empties the file: enough replicas have all that is in it.
     fn empty(&self, open: &mut OpenFile) {
         match open.empty() {
             Ok(synced) => {
@@ -319,7 +315,7 @@ impl Redo {
                 *locked(&self.refuses) = None;
                 tracing::info!(path = %self.path.display(), bytes, "enough replicas have what was in the redo journal");
                 if let Err(error) = synced {
-                    // If it comes back, enough replicas have it all the same.
+                    // If the content comes back, enough replicas have it all the same.
                     tracing::warn!(path = %self.path.display(), %error, "the redo journal is not known to be empty on disk");
                 }
             }
@@ -330,11 +326,12 @@ impl Redo {
     }
 }
 
-/// What is before this of a shard was put aside elsewhere, durably, or nobody was told of it: the next process does not put it
-/// aside again. But for what leads to this point: that is on the line that goes on, and perhaps on no other server than one.
+/// Notes that all changes of a shard so far were put aside elsewhere, durably, or that no client was told of them, so
+/// that the next process does not put them aside again. Changes that lead to the point `stays` are excepted: they are on
+/// the line that goes on, and perhaps only one server has them.
 ///
 /// # Errors
-/// It cannot be written.
+/// The note cannot be written.
 pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId, stays: Point) -> Result<(), StoreError> {
     let Some(redo) = &shared.redo else { return Ok(()) };
     let by = Instant::now() + DISK_WITHIN;
@@ -346,7 +343,7 @@ pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId, stays: Point
     redo.works(shared.blocking, open, by, move |redo, open| redo.append(open, &[Redone::Aside(shard, stays)])).await
 }
 
-/// Enough replicas have all that was in it when it had so many bytes. Empties it, if nothing came since.
+/// Enough replicas have everything that was in the file when it had this many bytes. Empties it, if nothing was added since.
 pub(super) async fn empty(shared: &RedisShared, bytes: u64) {
     let Some(redo) = &shared.redo else { return };
     let by = Instant::now() + DISK_WITHIN;
@@ -354,7 +351,7 @@ pub(super) async fn empty(shared: &RedisShared, bytes: u64) {
     if bytes == 0 && redo.refuses().is_none() || redo.bytes() != bytes {
         return;
     }
-    // Where that fails it is kept once more, and found once.
+    // If the file cannot be emptied, its entries are written to it again; a start restores each of them only once.
     shared.journal().emptied();
     let emptied = redo.works(shared.blocking, open, by, |redo, open| {
         redo.empty(open);
@@ -365,10 +362,10 @@ pub(super) async fn empty(shared: &RedisShared, bytes: u64) {
     }
 }
 
-/// Too few replicas have what was sent. It is kept on this machine instead, if that may be.
+/// Too few replicas have what was sent. Keeps it on this machine instead, if that is permitted.
 ///
 /// # Errors
-/// `too_few`, where it may not; why it cannot.
+/// `too_few` if it is not permitted; otherwise why it cannot be kept.
 pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Result<(), StoreError> {
     let Some(redo) = shared.stand_in() else { return Err(too_few) };
     let by = Instant::now() + DISK_WITHIN;
@@ -381,7 +378,7 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
         if is_full {
             return Err(redo.refuse("the redo journal is full (store.redis_heal_bytes)"));
         }
-        // More than is kept was under way at once.
+        // None: more was under way at once than the journal remembers.
         let unkept = unkept.ok_or_else(|| redo.refuse("some of what is to be kept is remembered no more"))?;
         let deeds: Option<Vec<Redone>> = unkept.iter().map(redone).collect();
         redo.append(open, &deeds.ok_or_else(|| redo.refuse("what is to be kept is no commit"))?)?;
@@ -391,12 +388,13 @@ pub(super) async fn keep(shared: &Arc<RedisShared>, too_few: StoreError) -> Resu
     keeping.await
 }
 
-/// Replicas are missing, and what they lack could not be written: whoever owns nothing keeps nothing, and would never find out
-/// that it can be again. Not waited for: who asks keeps a lease.
+/// Tries the disk again, if it refused something while replicas were missing. A node that owns nothing writes nothing, so
+/// it would not notice otherwise that the disk works again. Does not wait for the disk, because the caller must also
+/// renew a lease.
 pub(super) fn try_again(shared: &RedisShared) {
     let Some(redo) = shared.stand_in() else { return };
     let Some(bytes) = locked(&redo.refuses).as_ref().and_then(|refusal| refusal.unwritten) else { return };
-    // Whoever has it finds out.
+    // Otherwise the task that has the file will find out.
     let Ok(mut open) = Arc::clone(&redo.open).try_lock_owned() else { return };
     let (redo, blocking) = (Arc::clone(redo), shared.blocking);
     tokio::spawn(async move {
@@ -406,11 +404,11 @@ pub(super) fn try_again(shared: &RedisShared) {
     });
 }
 
-/// This process ends: what it remembers of what somebody was told is for the next one. Tells how many changes that are, and
-/// where they lie.
+/// This process ends: leaves what it remembers of what clients were told for the next process. Returns how many changes
+/// these are, and where the file is.
 ///
 /// # Errors
-/// There is no directory for it; or it cannot be written.
+/// There is no directory for it, or the file cannot be written.
 pub(super) async fn leave(shared: &RedisShared) -> Result<Option<(usize, PathBuf)>, StoreError> {
     let remembered = shared.journal().remembered();
     if !remembered.iter().any(|one| matches!(one.deed, Deed::Commit(_) | Deed::Batch(_))) {
@@ -439,7 +437,7 @@ fn redone(unkept: &Unkept) -> Option<Redone> {
         (Deed::Take(epoch), Some(taken)) => Some(Redone::Take(*taken, *epoch)),
         (Deed::Commit(call), _) => {
             let batches = written::read(call)?.into_iter();
-            // What follows nothing that was sent was refused.
+            // A batch without digests followed nothing that was sent, so Redis refused it.
             let linked = batches.filter_map(|(bytes, digests)| Some((bytes.to_vec(), digests?)));
             Some(Redone::Commit { applied: unkept.applied, batches: linked.collect() })
         }

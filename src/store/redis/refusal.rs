@@ -1,8 +1,8 @@
-//! Why no connection over TLS comes up, for people: of whom, what stands in the way, what to do. And the other way round, that a
-//! server may want TLS of which the URL knows nothing; that the URL is one of something else than what is there; or that nobody says
-//! where Redis is.
+//! Why a connection to Redis cannot be made, for people: which server, what stands in the way, what to do. Mostly this
+//! concerns TLS, but also a server that may want TLS while the URL has none, a URL that describes something else than what
+//! is there, a server that has too many clients, and sentinels that do not say where Redis is.
 //!
-//! Called by `tls`, `connect`, `sentinels`, `cluster` and `link`; `failed` looks whether an error is one of these.
+//! Called by `tls`, `connect`, `sentinels`, `cluster` and `link`; `failed` checks whether an error is one of these.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -25,16 +25,16 @@ const NO_TLS: &str =
 pub(crate) struct WayRefusal {
     text: String,
     about: About,
-    /// Does trying again not help?
+    /// Is it useless to try again?
     for_good: bool,
 }
 
-/// What is to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum About {
     Tls,
     Url,
     Sentinels,
+    Room,
 }
 
 impl WayRefusal {
@@ -46,7 +46,7 @@ impl WayRefusal {
         Self { text, about: About::Tls, for_good: false }
     }
 
-    /// The URL says that something else is there than what was found.
+    /// The URL describes something else than what was found.
     pub(super) fn of_url(text: String) -> RedisError {
         io::Error::other(Self { text, about: About::Url, for_good: true }).into()
     }
@@ -57,7 +57,21 @@ impl WayRefusal {
         io::Error::other(Self { text, about: About::Sentinels, for_good: false }).into()
     }
 
-    /// What to do about it, for whoever starts a server: a sentence without full stop that names a setting.
+    /// The server has as many clients as it may have.
+    pub(super) fn of_room(address: &ConnectionAddr) -> RedisError {
+        let text = format!(
+            "{address} has as many clients as it may have (`max number of clients reached`): see who is connected (`redis-cli client \
+             list`, once one of them is gone), and raise `maxclients` there"
+        );
+        io::Error::other(Self { text, about: About::Room, for_good: false }).into()
+    }
+
+    /// Was the server reached, and has it too many clients?
+    pub(super) fn is_of_room(&self) -> bool {
+        self.about == About::Room
+    }
+
+    /// What to do about it when a server is started: a sentence without its full stop that names a setting.
     pub(crate) fn hint(&self) -> &'static str {
         match self.about {
             About::Tls => {
@@ -67,6 +81,10 @@ impl WayRefusal {
             About::Url => {
                 "that is a setting: `store.redis` (`--redis URL`) says what is there, `redis://HOST:PORT/0` one server, \
                  `redis+sentinel://HOST:PORT,…/NAME` sentinels and what they watch, `redis+cluster://HOST:PORT,…` a cluster"
+            }
+            About::Room => {
+                "nothing is wrong with `store.redis`: make room there (`maxclients`, in its file and by `redis-cli config set maxclients N`), \
+                 then start this server again"
             }
             About::Sentinels => {
                 "see that the sentinels run which `store.redis` (`--redis URL`) names, and let this server in: only they say which Redis is \
@@ -79,24 +97,24 @@ impl WayRefusal {
         self.for_good
     }
 
-    /// The refusal that an error is.
+    /// The refusal inside an error, if there is one.
     pub(super) fn of(error: &RedisError) -> Option<&Self> {
-        // So the crate wraps what it did not make itself.
+        // This is how the crate wraps errors that it did not make itself.
         let wrapped = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
         wrapped.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
     }
 }
 
-/// Why none of several that were asked says anything.
+/// Why none of several servers gave an answer.
 #[derive(Default)]
 pub(super) struct Unanswered {
     told: Option<RedisError>,
-    /// One of them may be there in a moment.
+    /// One of them may answer in a moment.
     may_pass: bool,
 }
 
 impl Unanswered {
-    /// That one is away is said where nothing else is: somebody must look after the other.
+    /// An error that somebody must act on takes precedence over one that says that a server is away.
     pub(super) fn add(&mut self, error: RedisError) {
         self.may_pass |= WayRefusal::of(&error).is_none_or(|refusal| !refusal.for_good);
         if self.told.as_ref().is_none_or(|told| WayRefusal::of(told).is_none() && !is_misnamed(told)) {
@@ -104,8 +122,8 @@ impl Unanswered {
         }
     }
 
-    /// What is said of them. For good is it only where all are refused so: of several that start at once one that is not trusted
-    /// must not keep those that are from being asked again.
+    /// The error to report. It is permanent only if all errors are: if several servers start at the same time, one that is
+    /// not trusted must not keep the trusted ones from being asked again.
     pub(super) fn told(self) -> Option<RedisError> {
         let told = self.told?;
         match WayRefusal::of(&told) {
@@ -117,10 +135,10 @@ impl Unanswered {
     }
 }
 
-/// An error before the first answer of a server that is reached without TLS, and what it may mean.
+/// Explains an error that came before the first answer of a server that is reached without TLS.
 pub(super) fn without_tls(error: RedisError, address: &ConnectionAddr) -> RedisError {
     let closed = error.is_connection_dropped() && !error.is_connection_refusal();
-    // It answers with a record of TLS.
+    // The server answers with a TLS record.
     let is_strange = error.kind() == redis::ErrorKind::Parse;
     match address {
         ConnectionAddr::Tcp(host, port) if closed || is_strange => {
@@ -132,12 +150,11 @@ pub(super) fn without_tls(error: RedisError, address: &ConnectionAddr) -> RedisE
     }
 }
 
-/// A host with its port, as it stands in a URL.
 pub(super) fn joined(host: &str, port: impl Display) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// A server, as it is named in the URL or by others, and the files by which it is judged.
+/// A server, as the URL or others name it, and the files by which it is judged.
 pub(super) struct Whom<'a> {
     pub(super) host: &'a str,
     pub(super) port: u16,
@@ -150,19 +167,19 @@ impl Whom<'_> {
         joined(host, port)
     }
 
-    /// No certificate can be for such a host.
+    /// No certificate can be issued for such a host.
     pub(super) fn no_name(&self) -> WayRefusal {
         let host = self.host;
         WayRefusal::for_good(format!("no certificate can be for `{host}`, which is neither a name nor an address"))
     }
 
-    /// It was reached, and said nothing.
+    /// The server was reached, but said nothing.
     pub(super) fn silent(&self) -> WayRefusal {
         let at = self.at();
         WayRefusal::for_now(format!("{at} does not answer the TLS handshake: it stands still, or {NO_TLS}"))
     }
 
-    /// What an error of the handshake means; none: no more than it says.
+    /// What an error of the handshake means; none if it means no more than it says.
     pub(super) fn in_handshake(&self, error: &io::Error) -> Option<WayRefusal> {
         let at = self.at();
         let Some(error) = of_rustls(error) else {
@@ -195,7 +212,7 @@ impl Whom<'_> {
         }
     }
 
-    /// What to look at where it does not take whom it is talking to.
+    /// What to check if the server does not accept this client.
     fn shown(&self) -> String {
         let certificate = &self.files.certificate;
         if certificate.as_os_str().is_empty() {
@@ -224,7 +241,7 @@ impl Whom<'_> {
 
     fn certificate(&self, wrong: &CertificateError) -> WayRefusal {
         let (at, host) = (self.at(), self.host);
-        // A clock may be set a moment after the start of a machine.
+        // The clock may be set a moment after the machine has started.
         let of_clock = matches!(
             wrong,
             CertificateError::Expired

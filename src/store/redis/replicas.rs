@@ -1,6 +1,6 @@
-//! Replicas that are waited for: how, who has what was written, and why that is not enough, in words.
+//! Replicas that must have a change: how they are awaited, which ones have it, and why that is not enough, in words.
 //!
-//! Counted by `confirms`, and by `checks` where nobody changes anything; `shared` keeps what was counted last.
+//! `confirms` counts them, and `checks` while nobody changes anything; `shared` keeps the last count.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,39 +12,39 @@ use super::server::ServerFacts;
 use super::shared::{RedisShared, locked};
 use crate::store::StoreError;
 
-/// So long after they were counted last replicas are counted again, although nothing was changed meanwhile.
+/// Replicas are counted again this long after the last count, even if nothing was changed meanwhile.
 const COUNTS_EVERY: Duration = Duration::from_secs(2);
 
 /// What a batch waits for at its replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplicaWait {
-    /// They have it in memory: WAIT.
+    /// The replicas have it in memory: WAIT.
     Memory,
-    /// They have it in their append-only files, and so has Redis itself: WAITAOF.
+    /// The replicas have it in their append-only files, and so has Redis itself: WAITAOF.
     Disk,
 }
 
-/// Who has what was written.
+/// How many replicas have what was written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Counted {
     /// Replicas that have it in memory.
     pub(super) in_memory: u32,
-    /// Where it is on disk, if disks are waited for.
+    /// How far it is on disk, if disks are awaited.
     pub(super) on_disk: Option<OnDisk>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OnDisk {
-    /// So many replicas have it there, and Redis itself.
+    /// This many replicas have it on disk, and Redis itself.
     Replicas(u32),
-    /// Not even Redis itself has.
+    /// Not even Redis itself has it on disk.
     NotYet,
     /// Redis does not tell, and says why.
     Refused(Arc<str>),
 }
 
 impl Counted {
-    /// Replicas that have it where it is waited for.
+    /// How many replicas have it where it must be.
     pub(super) fn answering(&self) -> u32 {
         match self.on_disk {
             None => self.in_memory,
@@ -53,7 +53,7 @@ impl Counted {
         }
     }
 
-    /// Why it is not where so many replicas are wanted, if it is not.
+    /// Why that is not enough for this many replicas, if it is not.
     pub(super) fn lacks(&self, wanted: u32) -> Option<String> {
         if self.in_memory < wanted {
             return Some(format!("{wanted} replicas wanted, {} answer", self.in_memory));
@@ -82,41 +82,41 @@ impl Counted {
 }
 
 impl RedisShared {
-    /// Redis names those that follow it.
+    /// Redis has named its present followers.
     pub(super) fn sees_followers(&self, server: &ServerFacts) {
         if let Some(followers) = server.followers() {
             locked(&self.followers).sees(server.run(), followers, Instant::now());
         }
     }
 
-    /// How many follow, as Redis named them last, and how many were seen to and do no more.
+    /// How many replicas follow according to the last answer of Redis, and how many there were more at most.
     pub(super) fn count_followers(&self) -> (usize, usize) {
         locked(&self.followers).count()
     }
 
-    /// Which of them are missing while too few answer, and how far the others are, behind what is said of that already.
+    /// Which replicas are missing while too few answer, and how far the others are, as an addition to a message.
     pub(super) fn named_followers(&self) -> String {
         let told = locked(&self.followers).told(Instant::now());
         told.map_or_else(String::new, |told| format!("; of the replicas, {told}"))
     }
 
-    /// Were the replicas not counted of late?
+    /// Is the last count of the replicas old?
     pub(super) fn counts_late(&self) -> bool {
         locked(&self.counted_at).is_none_or(|at| at.elapsed() >= COUNTS_EVERY) || self.lacks_replicas()
     }
 
-    /// So many were there when somebody looked beside all changes. One that is slow for once keeps nobody from trying: too few
-    /// are said to be too few when they are so at the next look, too.
+    /// Takes a count that was made without a change. A replica that is slow once must not stop anything, so too few only
+    /// count if they are too few at the next look as well.
     pub(super) fn looks_at_replicas(&self, counted: &Counted) {
         let lacks = counted.lacks(self.replicas).is_some();
         let missed = self.missed.swap(lacks, Ordering::AcqRel);
         if !lacks || missed || self.lacks_replicas() {
-            // What it says it has noted.
+            // This notes and reports it.
             let _ = self.replicas_answer(counted);
         }
     }
 
-    /// These have what they were waited for. Are they enough?
+    /// Is this count of replicas enough?
     pub(super) fn replicas_answer(&self, counted: &Counted) -> Result<(), StoreError> {
         let (wanted, answering) = (self.replicas, counted.answering());
         *locked(&self.counted_at) = Some(Instant::now());
@@ -132,7 +132,7 @@ impl RedisShared {
             return Ok(());
         };
         let acknowledges = self.stand_in().is_some();
-        // Only who owns the register acknowledges anything. Whoever comes to own it meanwhile says so then.
+        // Only the owner of the register acknowledges anything. A node that becomes the owner later reports it then.
         let is_degraded = acknowledges && !self.owned().is_empty();
         let was_degraded = self.says_degraded.swap(is_degraded, Ordering::Relaxed);
         if before.as_ref() != Some(&lacks) || (is_degraded && !was_degraded) {

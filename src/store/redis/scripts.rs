@@ -1,10 +1,11 @@
-//! The scripts that run inside Redis: their texts, and what each is given. `call` is how one is called, `answers` what it says.
+//! The scripts that run inside Redis: their texts, and the arguments of each. `call` calls them, `answers` reads what
+//! they return.
 //!
-//! Nobody else says EVALSHA. The head of each script is its contract, in a grammar that a test here reads and compares
-//! with what is listed below. A script is loaded on every new connection, so NOSCRIPT is rare; it means that nothing was
-//! applied, and the script is loaded and sent again.
+//! No other module sends EVALSHA. The header of each script is its contract, in a grammar that a test in this file reads and
+//! compares with the list below. The scripts are loaded on every new connection, so NOSCRIPT is rare. It means that nothing
+//! was applied; the script is then loaded and called again.
 //!
-//! Neighbours: `net` makes the arguments of a commit; `link` sends them and sorts what comes back.
+//! Neighbours: `net` makes the arguments of a commit; `link` sends calls and classifies what comes back.
 
 mod answers;
 mod call;
@@ -12,20 +13,19 @@ mod call;
 use std::collections::BTreeSet;
 
 pub(super) use self::answers::{
-    HEAD_FIELDS, Initialised, Met, Placed, TakeAnswer, Verdict, Vouched, begun, head, initialised, nodes, placed,
-    taken, verdict, vouched,
+    HEAD_FIELDS, Initialised, Met, Placed, TakeAnswer, ToldNode, Verdict, Vouched, begun, head, initialised, nodes,
+    placed, taken, verdict, vouched,
 };
 pub(super) use self::call::{ScriptCall, Shas, hex};
 
-/// A script and its contract.
 #[derive(Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "keys, arguments and answers are what a test compares the text with"))]
 pub(super) struct Script {
     pub(super) name: &'static str,
     pub(super) text: &'static str,
-    /// Of which kinds its keys are, in turn.
+    /// The names of its keys, in the order of its header.
     pub(super) keys: &'static [&'static str],
-    /// The arguments that are counted from the front, in turn.
+    /// The names of its arguments, in the order of its header.
     pub(super) arguments: &'static [&'static str],
     /// First words of its answers.
     pub(super) answers: &'static [&'static str],
@@ -151,7 +151,7 @@ pub(super) enum LoadedScript {
     Post,
     Confirm,
     Commit,
-    /// A commit that runs while the memory is full, too: for batches that only let go, and what was lost.
+    /// A commit that runs even if the memory is full: for batches that only let go, and for replays.
     CommitLettingGo,
     Cut,
     Vouch,
@@ -204,12 +204,12 @@ impl LoadedScript {
         self.script().name
     }
 
-    /// What it runs.
+    /// The Redis commands that it runs.
     fn commands(self) -> BTreeSet<&'static str> {
         called(self.script().text)
     }
 
-    /// What Redis is given.
+    /// The text that Redis is given.
     pub(super) fn text(self) -> String {
         let text = self.script().text;
         if self == LoadedScript::CommitLettingGo {
@@ -219,7 +219,7 @@ impl LoadedScript {
     }
 }
 
-/// The commands of a text, as it calls them.
+/// The Redis commands in a text, by its calls.
 fn called(text: &'static str) -> BTreeSet<&'static str> {
     text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
 }
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Of the lists in a text those of commands.
+    /// The commands in the lists of a text that consist of nothing but commands.
     fn asked(text: &'static str) -> BTreeSet<&'static str> {
         let lists = text.split('{').skip(1).filter_map(|rest| rest.split('}').next());
         let words = |list: &'static str| list.split(", ").map(|word| word.trim_matches('\''));
@@ -292,7 +292,8 @@ mod tests {
         lists.filter(|list| words(list).all(is_command)).flat_map(words).collect()
     }
 
-    /// Each needs no more than one that is refused before it wrote anything: the first, or one that it asked for.
+    /// A command that Redis refuses must stop a script before it has written anything. So a script writes with one
+    /// command only, or asks before its first write whether all its commands are permitted.
     #[test]
     fn whatever_writes_with_more_than_one_command_asks_for_all_of_them_before() {
         const WRITING: [&str; 9] = ["XADD", "XTRIM", "HSET", "HDEL", "HINCRBY", "ZADD", "ZREM", "DEL", "RENAME"];

@@ -1,16 +1,18 @@
-//! Which server is the primary now, where sentinels decide that.
+//! Which server is the primary now, if sentinels decide that.
 //!
-//! Asked whenever a connection is made, and once a second by `watch`; a connection to a server that they do not name any
-//! more is given up. All of them are asked, and the one of the latest failover (its config-epoch) is believed: another may
-//! not have heard of it yet, and name a server that came back empty. Nothing goes back to an earlier one. Sentinels that are
-//! made anew count from the beginning: where the one that is followed says that it is no primary, or most of them name it under
-//! an epoch that is lower than the one that is known, whoever they name next is followed. What they say is believed only as far
-//! as ROLE agrees (`link` asks it on every connection), and who may write is the token's affair, not theirs.
+//! They are asked whenever a connection is made, and once a second by `watch`; a connection to a server that they no longer
+//! name is given up. All of them are asked, and the one that knows of the latest failover (by its config-epoch) is believed:
+//! another one may not have heard of it yet, and name a server that came back empty. An earlier primary is never followed
+//! again. Sentinels that are set up anew count from the beginning: if the followed server says that it is no primary, or
+//! most of them name it under a lower epoch than the known one, whichever they name next is followed. Their word is only
+//! believed as far as ROLE agrees (`link` asks for it on every connection); and the token, not the sentinels, decides who
+//! may write.
 //!
-//! **Whom they let in.** Most ask for no password. One that does is asked as the user of the URL, with his password, and then with the
-//! password alone, as it may know no users. What it took last is tried first the next time.
+//! **Passwords.** Most sentinels ask for no password. One that does is tried as the user of the URL with that user's
+//! password, and then with the password alone, because it may have no users. Whatever it accepted last is tried first the
+//! next time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,34 +22,36 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Redis
 use tokio::task::JoinSet;
 
 use super::connect::RedisServer;
-use super::failed::{is_denied, is_misnamed};
+use super::failed::{is_denied, is_misnamed, said};
 use super::following::{Following, NamedPrimary};
 use super::refusal::{Unanswered, WayRefusal};
 use super::tls::RedisTls;
 
-/// How long one sentinel may take to be reached, and to answer. All are asked at once: those that are gone hold up nobody.
+/// How long one sentinel may take to be reached, and to answer. All are asked at once, so those that are gone hold up nothing.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 const SCHEME: &str = "redis+sentinel://";
 
-/// One of them, and how it may be asked: without a password, and with that of the URL.
+/// The primary that a sentinel names, if it knows one, and how many replicas of that primary it knows.
+type SentinelAnswer = Result<Option<(NamedPrimary, usize)>, RedisError>;
+
+/// One sentinel, and the ways to ask it: without a password, and with the password of the URL.
 #[derive(Debug, Clone)]
 struct Sentinel {
     ways: Vec<RedisServer>,
-    /// Which of these it took last.
+    /// Which of the ways it accepted last.
     taken: Arc<AtomicUsize>,
 }
 
-/// The sentinels of one service.
 #[derive(Debug)]
 pub(super) struct Sentinels {
     each: Vec<Sentinel>,
     service: String,
-    /// How the primary is spoken to: everything but where it is.
+    /// How to connect to the primary, except for its address.
     primary: ConnectionInfo,
-    /// Over which they and the primary are reached, if it is to be so.
+    /// The TLS settings for the sentinels and the primary, if connections use TLS.
     tls: Option<Arc<RedisTls>>,
     following: Following,
-    /// How many replicas those who answered last know of, also of those that are away.
+    /// The largest number of replicas that a sentinel reported in the last answers, including replicas that are away.
     replicas: AtomicUsize,
 }
 
@@ -104,18 +108,14 @@ impl Sentinels {
         format!("{} of {}", self.service, hosts.join(","))
     }
 
-    /// The primary, as the sentinel says that knows of the latest failover.
+    /// The primary, according to the sentinel that knows of the latest failover.
     pub(super) async fn primary(&self) -> Result<RedisServer, RedisError> {
         let mut unanswered = Unanswered::default();
         let mut named: Vec<NamedPrimary> = Vec::with_capacity(self.each.len());
         let mut replicas = 0;
-        let mut asking = JoinSet::new();
-        for sentinel in &self.each {
-            let (sentinel, service) = (sentinel.clone(), self.service.clone());
-            asking.spawn(async move { sentinel.ask(&service).await });
-        }
+        let mut asking = self.ask_each();
         while let Some(asked) = asking.join_next().await {
-            match asked {
+            match asked.map(|(_, answer)| answer) {
                 Ok(Ok(Some((one, its)))) => {
                     named.push(one);
                     replicas = replicas.max(its);
@@ -125,7 +125,7 @@ impl Sentinels {
                     unanswered.add(RedisError::from((ErrorKind::Client, text)));
                 }
                 Ok(Err(error)) => unanswered.add(error),
-                // It crashed: nothing was said.
+                // The task crashed, so the sentinel said nothing.
                 Err(_) => {}
             }
         }
@@ -140,7 +140,35 @@ impl Sentinels {
         RedisServer::at(self.primary.clone().set_addr(ConnectionAddr::Tcp(host, port)), self.tls.as_ref())
     }
 
-    /// They name the one that is followed, and none of them knows of the failover that made it one.
+    /// Asks all sentinels at the same time. Each answer comes with the sentinel's place in `each`.
+    fn ask_each(&self) -> JoinSet<(usize, SentinelAnswer)> {
+        let mut asking = JoinSet::new();
+        for (at, sentinel) in self.each.iter().enumerate() {
+            let (sentinel, service) = (sentinel.clone(), self.service.clone());
+            asking.spawn(async move { (at, sentinel.ask(&service).await) });
+        }
+        asking
+    }
+
+    /// The sentinels that do not say which server is the primary, each with the reason, and the number of all sentinels.
+    pub(super) async fn silent(&self) -> (Vec<String>, usize) {
+        let mut asking = self.ask_each();
+        let mut silent = BTreeMap::new();
+        while let Some(asked) = asking.join_next().await {
+            let Ok((at, answer)) = asked else { continue };
+            let why = match answer {
+                Ok(Some(_)) => continue,
+                Ok(None) => "it does not say where the primary is".to_owned(),
+                Err(error) => said(&error),
+            };
+            let address = self.each[at].address().map_or_else(String::new, ConnectionAddr::to_string);
+            silent.insert(at, format!("{address} ({why})"));
+        }
+        (silent.into_values().collect(), self.each.len())
+    }
+
+    /// Handles sentinels that name the followed primary, although none of them knows of the failover that made it the
+    /// primary.
     fn counts_anew(&self, latest: &NamedPrimary) {
         let is_lower = |last: &NamedPrimary| last.is_at(&latest.host, latest.port) && last.epoch > latest.epoch;
         if self.following.last().as_ref().is_some_and(is_lower) {
@@ -152,7 +180,7 @@ impl Sentinels {
         &self.following
     }
 
-    /// How many replicas were known to one of those who answered last: any of them may be promoted, whether it is there now or not.
+    /// The largest number of replicas in the last answers: any of these may be promoted, whether it is up now or not.
     pub(super) fn replicas(&self) -> usize {
         self.replicas.load(Ordering::Relaxed)
     }
@@ -163,8 +191,8 @@ impl Sentinel {
         self.ways.first().and_then(RedisServer::address)
     }
 
-    /// Whom it names, and how many replicas of that it knows, however it may be asked.
-    async fn ask(&self, service: &str) -> Result<Option<(NamedPrimary, usize)>, RedisError> {
+    /// Asks it, in all ways.
+    async fn ask(&self, service: &str) -> SentinelAnswer {
         let first = self.taken.load(Ordering::Relaxed);
         let mut refused = None;
         for way in (first..self.ways.len()).chain(0..first) {
@@ -184,7 +212,7 @@ impl Sentinel {
         ))
     }
 
-    /// That it lets nobody in, and what to do.
+    /// The error if it lets nobody in, with what to do.
     fn told(&self, error: &RedisError) -> RedisError {
         let at = self.address().map_or_else(String::new, ConnectionAddr::to_string);
         let text = if self.ways.len() == 1 {
@@ -200,18 +228,18 @@ impl Sentinel {
                  ({error})"
             )
         };
-        // As Redis itself says it: it is of no use to try again.
+        // The same code that Redis uses, so that the caller knows that trying again is useless.
         redis::make_extension_error("NOAUTH".to_owned(), Some(text))
     }
 }
 
-/// What is said where none of them names a primary. What somebody has to look after is told as it is.
+/// The error if no sentinel names a primary. An error that somebody must act on is passed on unchanged.
 fn of_all(error: RedisError) -> RedisError {
     let is_told = WayRefusal::of(&error).is_some() || is_misnamed(&error) || is_denied(&error);
     if is_told { error } else { WayRefusal::of_sentinels(&error) }
 }
 
-/// What is asked for under a name that a sentinel does not know.
+/// Explains the error of a sentinel that does not know the service.
 fn unknown(error: RedisError, sentinel: &RedisServer, service: &str) -> RedisError {
     if !error.to_string().contains("No such master with that name") {
         return error;
@@ -223,16 +251,20 @@ fn unknown(error: RedisError, sentinel: &RedisServer, service: &str) -> RedisErr
     ))
 }
 
-async fn ask(sentinel: &RedisServer, service: &str) -> Result<Option<(NamedPrimary, usize)>, RedisError> {
-    // Who is not let in there is told by whoever asks all of them.
-    let told = |error| sentinel.told_of_way(error);
-    let mut connection = sentinel.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await.map_err(told)?;
+async fn ask(sentinel: &RedisServer, service: &str) -> SentinelAnswer {
+    // A refused password is reported by the caller, which tries all ways.
+    let mut connection = match sentinel.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await {
+        Ok(connection) => connection,
+        Err(error) => return Err(sentinel.told_of_way(error).await),
+    };
     // The address and the epoch at one instant. While a failover runs, MASTER names the old address under the new epoch.
     let mut both = redis::pipe();
     both.cmd("SENTINEL").arg("get-master-addr-by-name").arg(service).cmd("SENTINEL").arg("MASTER").arg(service);
     type Both = (Option<(String, u16)>, HashMap<String, String>);
-    let answered = both.query_async::<Both>(&mut connection).await;
-    let (address, about) = answered.map_err(|error| unknown(told(error), sentinel, service))?;
+    let (address, about) = match both.query_async::<Both>(&mut connection).await {
+        Ok(answered) => answered,
+        Err(error) => return Err(unknown(sentinel.told_of_way(error).await, sentinel, service)),
+    };
     let named = || {
         let (host, port) = address?;
         let replicas = about.get("num-slaves").and_then(|count| count.parse().ok()).unwrap_or(0);
@@ -257,11 +289,12 @@ mod tests {
             sentinels.counts_anew(&named(epoch, port));
             sentinels.following.follow(named(epoch, port), "register").port
         };
-        // An earlier one is not gone back to; the same under a lower epoch is the same, and goes on from there.
+        // An earlier primary is not followed again. The same one under a lower epoch is still the same, and counting goes on
+        // from there.
         assert_eq!([follow(7, 1), follow(6, 2), follow(0, 1), follow(1, 2), follow(0, 1)], [1, 1, 1, 2, 2]);
     }
 
-    /// One after the other, the last of them would not have its turn within the second that a connection may take.
+    /// If they were asked one after another, the last of them would get no turn within the second that a connection may take.
     #[tokio::test]
     async fn sentinels_that_say_nothing_do_not_hold_up_the_others() {
         let each: Vec<_> = (0..8).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();

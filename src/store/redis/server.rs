@@ -1,7 +1,7 @@
-//! What Redis is set to: what stands in the way of a start, what is worth a warning, and what a change survives, in words.
+//! How Redis is configured: what prevents a start, what deserves a warning, and what an acknowledged change survives, in words.
 //!
-//! Asked at the start, and again by `watch`. Where INFO or CONFIG is not permitted, that is said and nothing is assumed; what
-//! was seen before still counts.
+//! Asked at the start, and again by `watch`. If INFO or CONFIG is not permitted, this is reported and nothing is assumed;
+//! what was seen before still counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,45 +18,45 @@ use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Longest record that lies in a compact hash.
+/// The longest record that fits into a compact hash.
 const COMPACT_VALUE_BYTES: usize = 256;
-/// The most records that one hash has: see `LEAF_MAX` of the script.
+/// The most records that one hash has: see `LEAF_MAX` in the script.
 const COMPACT_FIELDS: usize = 96;
 
-/// What was found out.
+/// What Redis says about itself.
 #[derive(Debug, Default)]
 pub(super) struct ServerFacts {
     facts: HashMap<String, String>,
 }
 
-/// Something that Redis is set to, or suffers from, and should not.
+/// A setting or a condition of Redis that should not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Nobody can keep a register so: a start is refused.
+    /// No register can be kept in this way: a start is refused.
     pub refuses: bool,
-    /// What it is and what to do, as a fragment behind "Redis".
+    /// What it is and what to do, as a fragment that follows "Redis".
     pub problem: String,
 }
 
 /// Memory of Redis in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// What it has taken.
+    /// How much it uses.
     pub used: u64,
-    /// What it may take: `maxmemory`, or all of its machine.
+    /// How much it may use: `maxmemory`, or all the memory of its machine.
     pub limit: u64,
-    /// Is that `maxmemory`?
+    /// Is `maxmemory` set?
     pub set: bool,
 }
 
-/// A replica that is connected, as INFO tells it.
+/// A connected replica, as INFO describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FollowingReplica {
     /// `host:port`.
     pub(super) address: String,
-    /// `online`, or how far it is with becoming that.
+    /// `online`, or how far it has come towards that.
     pub(super) state: String,
-    /// Bytes of changes that it has not said to have yet.
+    /// Bytes of changes that it has not acknowledged yet.
     pub(super) behind: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
 }
 
 impl ServerFacts {
-    /// Asks, and refuses what cannot keep a register.
+    /// Asks Redis, and refuses one that cannot keep a register.
     pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys, replicas: u32) -> Result<Self, StoreError> {
         let place = Arc::clone(link.name());
         let server = Self::facts(link).await;
@@ -80,7 +80,7 @@ impl ServerFacts {
         Ok(server)
     }
 
-    /// Asks what may be asked.
+    /// Asks for everything that is permitted.
     pub(super) async fn facts(link: &mut Link) -> Self {
         let Self { mut facts } = Self::told(link, &[]).await;
         for name in ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"] {
@@ -104,17 +104,16 @@ impl ServerFacts {
         Self { facts }
     }
 
-    /// What it tells of what may change from one second to the next: its memory, and its replicas.
+    /// Asks for what may change from one second to the next: memory and replicas.
     pub(super) async fn now(link: &mut Link) -> Self {
         Self::told(link, &["server", "memory", "replication"]).await
     }
 
-    /// What it tells of its memory.
     pub(super) async fn of_memory(link: &mut Link) -> Self {
         Self::told(link, &["memory"]).await
     }
 
-    /// What INFO tells, if it may be asked.
+    /// The answer to INFO, if it is permitted.
     async fn told(link: &mut Link, sections: &[&str]) -> Self {
         let mut facts = HashMap::new();
         let mut info = Cmd::new();
@@ -127,8 +126,8 @@ impl ServerFacts {
         Self { facts }
     }
 
-    /// Does it refuse what takes memory, as it counts: what waits for replicas or for its file does not count? None where that
-    /// cannot be asked.
+    /// Does Redis refuse changes that take memory? By its own count, which leaves out buffers for replicas and for its file.
+    /// None if this is not known.
     pub(super) fn is_full(&self) -> Option<bool> {
         let bytes = |name: &str| self.fact(name).and_then(|bytes| bytes.parse::<u64>().ok());
         let (used, may) = (bytes("used_memory")?, bytes("maxmemory")?);
@@ -136,22 +135,20 @@ impl ServerFacts {
         Some(may > 0 && counted > may)
     }
 
-    /// What it does when its memory is full; none where that cannot be asked.
+    /// What it does when its memory is full; none if this is not known.
     pub(super) fn policy(&self) -> Option<&str> {
         self.fact("maxmemory-policy").or_else(|| self.fact("maxmemory_policy"))
     }
 
-    /// The policy by which it may throw records away, if it may.
+    /// The policy by which it may evict records, if it may.
     pub(super) fn evicting(&self) -> Option<&str> {
         self.policy().filter(|&policy| policy != "noeviction")
     }
 
-    /// Has it an append-only file?
     pub(super) fn appends(&self) -> Option<bool> {
         self.fact("aof_enabled").map(|enabled| enabled == "1")
     }
 
-    /// Does it flush each change before it answers?
     pub(super) fn flushes(&self) -> Option<bool> {
         self.fact("appendfsync").map(|how| how == "always")
     }
@@ -160,8 +157,8 @@ impl ServerFacts {
         self.facts.get(name).map(String::as_str)
     }
 
-    /// How replicas are waited for. On disk only where Redis flushes each change before it answers: with a flush a second
-    /// each answer would wait for it, and such a Redis is meant to lose a second when the power fails.
+    /// How replicas are awaited. On disk only if Redis flushes each change before it answers: with a flush once a second
+    /// each answer would have to wait for it, and such a Redis is meant to lose a second when the power fails.
     pub(super) fn waiting(&self) -> ReplicaWait {
         match (self.fact("waitaof"), self.flushes()) {
             (Some("1"), Some(true)) => ReplicaWait::Disk,
@@ -169,12 +166,13 @@ impl ServerFacts {
         }
     }
 
-    /// Does it flush its append-only file once a second, and say when it has? Then what must not be lost can wait for that.
+    /// Does it flush its append-only file once a second, and can it say when it has? Then what must not be lost can wait for
+    /// that.
     pub(super) fn flushes_in_a_moment(&self) -> bool {
         self.fact("waitaof") == Some("1") && self.fact("appendfsync") == Some("everysec")
     }
 
-    /// Replicas that have all there is but for what is on its way to them.
+    /// How many replicas have everything except what is on its way to them.
     pub(super) fn following_replicas(&self) -> u32 {
         let follows = |at: &u32| {
             let replica = self.fact(&format!("slave{at}"));
@@ -183,7 +181,7 @@ impl ServerFacts {
         (0..self.connected_replicas().unwrap_or(0)).filter(follows).count() as u32
     }
 
-    /// Replicas that are connected, by name; none where that cannot be asked.
+    /// The connected replicas; none if this is not known.
     pub(super) fn followers(&self) -> Option<Vec<FollowingReplica>> {
         let end = self.fact("master_repl_offset").and_then(|offset| offset.parse::<u64>().ok());
         let follower = |at: u32| {
@@ -197,7 +195,7 @@ impl ServerFacts {
         Some((0..self.connected_replicas()?).filter_map(follower).collect())
     }
 
-    /// Which run of the server it is.
+    /// Identifies the run of the server.
     pub(super) fn run(&self) -> Option<&str> {
         self.fact("run_id")
     }
@@ -206,7 +204,7 @@ impl ServerFacts {
         self.fact("connected_slaves").and_then(|count| count.parse().ok())
     }
 
-    /// Refuses what cannot keep a register, and warns of the rest.
+    /// Refuses a server that cannot keep a register, and logs the other findings as warnings.
     pub(super) fn check(&self, place: &Arc<str>, replicas: u32, in_cluster: bool) -> Result<(), StoreError> {
         for finding in self.findings(replicas, in_cluster) {
             if finding.refuses {
@@ -217,7 +215,7 @@ impl ServerFacts {
         Ok(())
     }
 
-    /// Everything that Redis is set to, or suffers from, and should not; what refuses a start comes first.
+    /// All findings; those that prevent a start come first.
     pub(super) fn findings(&self, replicas: u32, in_cluster: bool) -> Vec<Finding> {
         let refusals = self.refusals(in_cluster).into_iter().map(|problem| Finding { refuses: true, problem });
         let warnings = [self.settings(in_cluster), self.troubles(), self.replication(replicas)].concat();
@@ -240,7 +238,7 @@ impl ServerFacts {
                     .to_owned(),
             ),
             Some("0") if in_cluster => {
-                found.push("is no cluster; name the server by `--redis redis://HOST:PORT/0`".to_owned());
+                found.push("is not a cluster; name the server by `--redis redis://HOST:PORT/0`".to_owned());
             }
             Some(_) | None => {}
         }
@@ -272,7 +270,7 @@ impl ServerFacts {
         found
     }
 
-    /// What goes wrong there now.
+    /// What is going wrong there now.
     fn troubles(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (name, what) in [
@@ -281,7 +279,9 @@ impl ServerFacts {
             ("rdb_last_bgsave_status", "could not write its last snapshot"),
         ] {
             if self.fact(name).is_some_and(|status| status != "ok") {
-                found.push(format!("{what} ({name}), and may refuse changes; its log says why, as a full disk"));
+                found.push(format!(
+                    "{what} ({name}), and may refuse changes; its log says why, for example a full disk"
+                ));
             }
         }
         match self.memory() {
@@ -329,7 +329,7 @@ impl ServerFacts {
         vec![found]
     }
 
-    /// Its name and its version. Valkey gives as `redis_version` what it is compatible with.
+    /// Its name and its version. Valkey reports as `redis_version` the version with which it is compatible.
     fn version(&self) -> Option<(&'static str, &str)> {
         let valkey = self.fact("valkey_version").map(|version| ("Valkey", version));
         valkey.or_else(|| self.fact("redis_version").map(|version| ("Redis", version)))
@@ -341,7 +341,6 @@ impl ServerFacts {
             .map_or_else(|| "a server of unknown version".to_owned(), |(name, version)| format!("{name} {version}"))
     }
 
-    /// What it uses, of what it may use.
     pub(super) fn memory(&self) -> Option<Memory> {
         let bytes = |name: &str| self.fact(name).and_then(|bytes| bytes.parse::<u64>().ok());
         let (used, set) = (bytes("used_memory")?, bytes("maxmemory").filter(|&bytes| bytes > 0));
@@ -349,17 +348,16 @@ impl ServerFacts {
         Some(Memory { used, limit, set: set.is_some() })
     }
 
-    /// Could it be asked at all?
+    /// Did it answer at all?
     pub(super) fn is_known(&self) -> bool {
         !self.facts.is_empty()
     }
 
-    /// What an acknowledged change survives.
     pub(super) fn durability(&self, replicas: u32, degrade: bool, in_cluster: bool) -> String {
         self.durability_by(self.waiting(), replicas, degrade, in_cluster)
     }
 
-    /// The same, where replicas are waited for in this way, whatever it would be by what Redis is set to now.
+    /// The same if replicas are awaited in this way, whatever the present configuration would suggest.
     pub(super) fn durability_by(&self, by: ReplicaWait, replicas: u32, degrade: bool, in_cluster: bool) -> String {
         let mut survives = self.survives(by, replicas);
         if degrade {
@@ -405,8 +403,8 @@ impl ServerFacts {
     }
 }
 
-/// Does once what the scripts do, to a key of its own that is gone again at the end: whoever may not do it is told so. Answers
-/// whether full hashes of long records lie in Redis's compact encoding.
+/// Does once what the scripts do, with a key of its own that is removed at the end, so that a missing right shows. Returns
+/// whether full hashes of long records are in Redis's compact encoding.
 pub(super) async fn probe(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<bool, Failed> {
     let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
     probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
@@ -414,7 +412,7 @@ pub(super) async fn probe(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<b
     Ok(matches!(encoding, Value::BulkString(encoding) if encoding == b"listpack" || encoding == b"ziplist"))
 }
 
-/// The answer of a command that waits for what was written before: the probe is written before it, on the same connection.
+/// The answer to a command that waits for earlier writes: the probe is written before it, on the same connection.
 pub(super) async fn probe_then(
     link: &mut Link,
     shas: &Shas,
@@ -427,7 +425,7 @@ pub(super) async fn probe_then(
     waited.pop().ok_or_else(|| Failed::Unknown(strange(link.name(), "an answer was empty")))
 }
 
-/// Full hashes of long records should lie in Redis's compact encoding; also proves that the scripts may do what they do.
+/// Ensures that full hashes of long records are in Redis's compact encoding. This also proves that the scripts have their rights.
 async fn keep_compact(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
     let place = Arc::clone(link.name());
     for attempt in 0..2 {
@@ -485,9 +483,9 @@ mod tests {
             .check(&place, 0, false)
             .unwrap();
         let error = server(&[("cluster_enabled", "0")]).check(&place, 0, true).unwrap_err().to_string();
-        assert!(error.contains("is no cluster"), "{error}");
+        assert!(error.contains("is not a cluster"), "{error}");
         server(&[("cluster_enabled", "1")]).check(&place, 0, true).unwrap();
-        // What cannot be asked does not stand in the way.
+        // Facts that are not known do not prevent a start.
         server(&[]).check(&place, 1, false).unwrap();
     }
 
@@ -573,7 +571,7 @@ mod tests {
         assert_eq!(server(&[]).engine(), "a server of unknown version");
     }
 
-    /// A flush a second would make each answer wait for it.
+    /// With a flush once a second each answer would have to wait for it.
     #[test]
     fn replicas_are_waited_for_on_disk_where_redis_itself_flushes_each_change() {
         let waiting = |facts: &[(&str, &str)]| server(facts).waiting();

@@ -19,10 +19,10 @@ use super::redo::Redo;
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
 use super::tls::RedisTls;
+use crate::seldom::Seldom;
 use crate::store::codec::Format;
 use crate::store::late::Lates;
 use crate::store::{CommitError, Epoch, NodeCard, Seq, ShardId, StoreError, StoreInfo, Token};
-use crate::telemetry::Seldom;
 
 mod doubts;
 mod health;
@@ -30,7 +30,6 @@ mod settings;
 mod stopped;
 mod tenure;
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct RedisShared {
     pub(super) keys: Keys,
@@ -38,123 +37,120 @@ pub(super) struct RedisShared {
     pub(super) info: StoreInfo,
     /// Where Redis is, for people.
     pub(super) place: Arc<str>,
-    /// What the next start shall know of it; none where nothing is kept on this machine.
+    /// The note for the next start; none if nothing is kept on this machine.
     identity: Option<IdentityFile>,
-    /// It is open to be served, not to be moved.
+    /// The store is open to be served, not to be moved.
     serves: bool,
-    /// A cluster has the register: a key may be on another of its servers.
+    /// The register is in a cluster: a key may be on another of its servers.
     in_cluster: bool,
-    /// How Redis is reached over TLS, if it is.
     pub(super) tls: Option<Arc<RedisTls>>,
-    /// Where files are written.
     pub(super) blocking: Blocking,
-    /// How this node is known to the others.
+    /// How the other nodes know this node.
     card: Mutex<NodeCard>,
     keep_seconds: u64,
-    /// Of one shard.
+    /// For one shard.
     keep_bytes: u64,
-    /// Another node reads the register beside this owner.
+    /// Another node is reading the register in order to take it over.
     read_beside: AtomicBool,
     pub(super) commits: AtomicU64,
     pub(super) commit_bytes: AtomicU64,
     lines: Mutex<Vec<RedisLine>>,
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
-    /// It is stopped because Redis went back.
+    /// The store stopped because Redis went back.
     gone_back: AtomicBool,
-    /// It is stopped because the register is somewhere else.
+    /// The store stopped because the register was moved away.
     moved_away: AtomicBool,
-    /// It was emptied, and is whole again by what was in memory.
+    /// Redis was emptied, and the register is complete again from this process's memory.
     written_anew: AtomicBool,
-    /// When it had no memory left for something last, since it took something.
+    /// When Redis last refused something for lack of memory, unless it has accepted something since.
     refused_at: Rare<Instant>,
-    /// It has none, by its own word; or by a refusal since which it was not asked.
+    /// Its memory is full: it says so itself, or refused something and was not asked since.
     is_full: AtomicBool,
-    /// How many replicas are waited for.
+    /// How many replicas must have a change.
     pub(super) replicas: u32,
-    /// In which format records are to be written, if that was said.
+    /// The format in which records are to be written, if one was set.
     record_format: Mutex<Option<Format>>,
     waiting: ReplicaWait,
-    /// Redis tells when a change is on its own disk, a moment later.
+    /// Redis flushes a moment after a change, and can say when it has.
     pub(super) flushes_in_a_moment: bool,
-    /// How many of them answered last; as many as are wanted until the first answer.
+    /// How many replicas answered last; as many as are wanted until the first answer.
     pub(super) answering: AtomicU64,
     /// Why those were too few, if they were.
     pub(super) lacking: Rare<Arc<str>>,
-    /// It was said that this node acknowledges without those that are missing.
+    /// It was reported that this node acknowledges without the missing replicas.
     pub(super) says_degraded: AtomicBool,
-    /// Which they are, as far as Redis names them.
+    /// Which replicas there are, as far as Redis names them.
     pub(super) followers: Mutex<Followers>,
     /// When they were counted last.
     pub(super) counted_at: Mutex<Option<Instant>>,
-    /// They were too few when they were looked at last beside all changes, and it was not said yet.
+    /// They were too few at the last count outside of changes, and this was not reported yet.
     pub(super) missed: AtomicBool,
     /// Number of the connection on which batches are confirmed.
     confirming: AtomicU64,
-    /// The policy by which Redis may throw records away, while it may.
+    /// The policy by which Redis may evict records, while it may.
     evicting: Rare<Arc<str>>,
-    /// Whether Redis has an append-only file, as it was seen last.
+    /// Whether Redis had an append-only file when this was last checked.
     appends: Mutex<Option<bool>>,
-    /// What an acknowledged change survives, by what Redis was set to when it was looked at last.
+    /// What an acknowledged change survives, by the configuration of Redis at the last check.
     survives: Mutex<Arc<str>>,
-    /// What is being done to Redis that keeps it from changing anything.
+    /// What is being done to Redis that keeps it from taking changes.
     moving: Rare<Arc<str>>,
-    /// Why whoever asked it last got no answer.
+    /// Why the last request got no answer.
     unreached: Rare<Arc<str>>,
     journal: Mutex<Journal>,
-    /// What somebody was told of and is not on the line of those who own it now.
+    /// What clients were told of and the lines of the present owners lack.
     pub(super) lates: Arc<Lates>,
-    /// Stands in for replicas that are missing; none where it may not.
+    /// Stands in for missing replicas; none if it may not.
     pub(super) redo: Option<Arc<Redo>>,
-    /// One heals, the others wait for it.
+    /// One task heals, the others wait for it.
     pub(super) healing: tokio::sync::Mutex<()>,
-    /// How often it was in doubt whether Redis has everything, and up to which doubt that is settled.
+    /// How often there was a doubt whether Redis has everything; `settled` says up to which doubt that is resolved.
     doubts: AtomicU64,
-    /// It is said now and then only that something is played again: where Redis refuses it, that is tried again and again.
+    /// A replay is only reported now and then: if Redis refuses it, it is tried again and again.
     pub(super) says_played: Seldom,
     settled: AtomicU64,
     healed: AtomicU64,
     healed_batches: AtomicU64,
-    /// When the leases of all that is owned were renewed last beside what is played again.
+    /// When a replay last renewed the leases of all that is owned.
     leased: watch::Sender<Option<Instant>>,
-    /// How long others were waited for who have something to give back.
+    /// How long this node has waited for others that have something to give back.
     awaited: Rare<Awaited>,
-    /// When something was played again last.
+    /// When something was last replayed.
     played: Mutex<Option<Instant>>,
-    /// Somebody else owned the register since this process did, or may have: it let go.
+    /// Another node owned the register since this process did, or may have: this process released it.
     yielded: AtomicBool,
-    /// Its tenure ended while Redis was not reached: somebody else may have owned the register since.
+    /// The tenure ended while Redis was out of reach: another node may have owned the register since.
     may_have_yielded: AtomicBool,
-    /// Which run of Redis had the register when this process took it.
+    /// The run of Redis from which this process took the register.
     taken_from: Mutex<Option<String>>,
-    /// Number of the connection on which the register was seen to be owned.
+    /// Number of the connection on which the register was last seen to have an owner.
     saw_owner: AtomicU64,
     /// Since when nothing of the register is there.
     emptied: Rare<Instant>,
 }
 
-/// What is known of a shard's line, at an instant.
+/// What is known of a shard's line at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownLine {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     pub(super) token: Token,
-    /// The last that somebody was told of.
+    /// The last point that clients were told of.
     pub(super) told: Point,
-    /// The take-over under which that stood.
+    /// The epoch under which that stood.
     pub(super) told_epoch: Epoch,
     pub(super) owned: bool,
     /// The token of the tenure that was cut off.
     pub(super) cut: Option<Token>,
-    /// Whose line has everything that somebody was told of.
+    /// The token of an owner whose line has everything that clients were told of.
     pub(super) reviewed: Option<Token>,
     /// What the journal said of its head when it was asked last.
     pub(super) found: Option<Found>,
-    /// What is missing of it may be given up, where nobody knows what that is.
+    /// If nobody knows what of it is missing, that may be given up.
     pub(super) given_up: bool,
 }
 
-/// How a store is described to its tasks.
 pub(super) struct StoreParts {
     pub(super) keys: Keys,
     pub(super) shas: Arc<Shas>,
@@ -172,14 +168,13 @@ pub(super) struct StoreParts {
     pub(super) lates: Lates,
     pub(super) redo: Option<Redo>,
     pub(super) identity: Option<IdentityFile>,
-    /// It is open to be served, not to be moved.
+    /// The store is open to be served, not to be moved.
     pub(super) serves: bool,
     pub(super) in_cluster: bool,
     pub(super) tls: Option<Arc<RedisTls>>,
     pub(super) blocking: Blocking,
 }
 
-/// What a mutex guards. Nobody leaves it half-changed.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing under these locks can panic half-way.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -271,17 +266,16 @@ impl RedisShared {
         }
     }
 
-    /// In which format records are to be written when a shard is taken next; none: as they are, or the latest where there are none.
+    /// The format in which records are to be written when a shard is taken next; none means the format of the register, or
+    /// the newest for a new one.
     pub(super) fn record_format(&self) -> Option<Format> {
         *locked(&self.record_format)
     }
 
-    /// Says it.
     pub(super) fn write_in(&self, format: Format) {
         *locked(&self.record_format) = Some(format);
     }
 
-    /// How this node is known to the others.
     pub(super) fn card(&self) -> NodeCard {
         locked(&self.card).clone()
     }
@@ -290,12 +284,12 @@ impl RedisShared {
         *locked(&self.card) = card;
     }
 
-    /// Shards that are owned, and the token of each.
+    /// The shards that are owned, and the token of each.
     pub(super) fn owned(&self) -> Vec<(ShardId, Token)> {
         self.each(RedisLine::mine)
     }
 
-    /// The tenure is over. What was owned until now.
+    /// Ends the tenure. Returns what was owned until now.
     pub(super) fn let_go(&self) -> Vec<(ShardId, Token)> {
         self.journal().let_go();
         self.each(RedisLine::let_go)
@@ -306,7 +300,6 @@ impl RedisShared {
         lines.iter_mut().enumerate().filter_map(|(at, line)| Some((ShardId(at as u16), token(line)?))).collect()
     }
 
-    /// Does something with the line of a shard.
     pub(super) fn line<T>(&self, shard: ShardId, with: impl FnOnce(&mut RedisLine) -> T) -> Result<T, StoreError> {
         let mut lines = locked(&self.lines);
         let count = lines.len();
@@ -315,10 +308,10 @@ impl RedisShared {
         lines.get_mut(usize::from(shard.0)).map(with).ok_or_else(unknown)
     }
 
-    /// Somebody is told that this stands.
+    /// Notes that a client is told that this stands.
     ///
     /// # Errors
-    /// It was cut off meanwhile: nobody may be told.
+    /// The line was cut off meanwhile: nobody may be told.
     pub(super) fn tells(&self, shard: ShardId, stands: Point) -> Result<(), CommitError> {
         let told = self.line(shard, |line| (line.tells(stands), line.known(shard).epoch));
         match told.map_err(|cause| CommitError::NotApplied { cause })? {
@@ -327,22 +320,21 @@ impl RedisShared {
         }
     }
 
-    /// Is it open to be served, not to be moved?
     pub(super) fn serves(&self) -> bool {
         self.serves
     }
 
-    /// Can what is in Redis still be trusted?
+    /// Can the data in Redis still be trusted?
     pub(super) fn sound(&self) -> Result<(), StoreError> {
         self.failure.get().map_or(Ok(()), |failure| Err(StoreError::Poisoned(Arc::clone(failure))))
     }
 
-    /// Why what is in Redis cannot be trusted any more.
+    /// Why the data in Redis can no longer be trusted.
     pub(super) fn failed_of(&self) -> Option<Arc<str>> {
         self.failure.get().map(Arc::clone)
     }
 
-    /// May anything new be asked of it? What was asked before it was closed is still done.
+    /// May anything new be asked of the store? What was asked before it was closed is still done.
     pub(super) fn open(&self) -> Result<(), StoreError> {
         self.sound()?;
         if self.closed.load(Ordering::Acquire) { Err(StoreError::Poisoned("it was closed".into())) } else { Ok(()) }
@@ -364,8 +356,8 @@ impl RedisShared {
         known.filter(|known| known.epoch > Epoch(0)).collect()
     }
 
-    /// Is all that somebody was told of on the lines that stand under these tokens, or put aside? Not where a line was not looked
-    /// at since it was taken over: whoever did may have gone on from before.
+    /// Is everything that clients were told of on the lines that stand under these tokens, or put aside? Not if a line was
+    /// not reviewed since another node took it over: that node may have gone on from further back.
     pub(super) fn accounts(&self, stand: &[(ShardId, Token)]) -> bool {
         let is_there = |line: &KnownLine| {
             let stands = stand.iter().find(|(shard, _)| *shard == line.shard).map(|(_, token)| *token);

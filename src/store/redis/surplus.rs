@@ -1,10 +1,10 @@
-//! A log that goes further than its head. The head moves last, in one script with all the rest, so what lies behind it is a
-//! change that broke off in its middle: nobody was told of it, and nothing can be put behind it.
+//! A log that goes further than its head. The script moves the head last, so an entry after the head is a change that broke
+//! off in the middle: no client was told of it, and nothing can be appended after it.
 //!
-//! Where it broke off before it changed anything it is cut off: that it was not applied is one of the two things that its
-//! caller was told may be. Anything else is refused: half of a change can be neither kept nor taken back from here.
+//! If it broke off before it changed anything, it is cut off: its caller was told that it may or may not have been applied.
+//! Anything else is refused: half of a change can be neither kept nor taken back from here.
 //!
-//! Called by `load` for the owner of a shard, whose token is compared with the writes; `cut.lua` writes.
+//! Called by `load` for the owner of a shard, whose token is compared when the log is written; `cut.lua` writes.
 
 use std::collections::HashMap;
 
@@ -21,13 +21,13 @@ use crate::core::types::NetworkId;
 use crate::store::history::RecordedBatch;
 use crate::store::{Head, Seq, ShardId, StoreError};
 
-/// What lies behind a head that still stands there: the first batch, and whether there are more.
+/// What lies after a head: the first batch, and whether there are more.
 pub(super) struct Surplus {
     recorded: RecordedBatch,
     is_alone: bool,
 }
 
-/// Looks behind the head. What was committed since moved it.
+/// Looks after the head, unless a commit has moved it since.
 pub(super) async fn behind(
     shared: &RedisShared,
     link: &mut Link,
@@ -39,19 +39,19 @@ pub(super) async fn behind(
     command.arg("XRANGE").arg(shared.keys.log(shard)).arg(after).arg("+").arg("COUNT").arg(2);
     let mut entries = list(shared, link.ask(command, PIECE_WITHIN).await?)?.into_iter();
     let Some(first) = entries.next() else { return Ok(None) };
-    // A commit moves both at one instant: where the head stands still, none did.
+    // A commit moves head and log at one instant: if the head has not moved, there was no commit.
     let mut command = Cmd::new();
     command.arg("HGET").arg(shared.keys.head(shard)).arg("seq");
     if link.ask(command, PIECE_WITHIN).await? != Value::BulkString(head.seq.0.to_string().into()) {
         return Ok(None);
     }
-    let not_ours = || damaged(shared, &shared.keys.log(shard), "ends with an entry that is no batch");
+    let not_ours = || damaged(shared, &shared.keys.log(shard), "ends with an entry that is not a batch");
     let LogEntry { seq, digest, bytes, .. } = entry_of(first).ok_or_else(not_ours)?;
     let recorded = RecordedBatch { shard, seq: Seq(seq), digest: Some(digest), bytes: bytes.into() };
     Ok(Some(Surplus { recorded, is_alone: entries.next().is_none() }))
 }
 
-/// Cuts it off, if it changed nothing: `marks` are those of what is there.
+/// Cuts the entry off, if it changed nothing: `marks` are those of the present records.
 pub(super) async fn cut(
     shared: &RedisShared,
     link: &mut Link,
@@ -69,13 +69,13 @@ pub(super) async fn cut(
         damaged(shared, &shared.keys.log(shard), problem)
     };
     if !is_alone || recorded.seq.0 != head.seq.0 + 1 || recorded.follows(head.digest) != recorded.digest {
-        return Err(refused("they are no change that broke off, so the head was changed, or the log"));
+        return Err(refused("they are not a change that broke off, so the head was changed, or the log"));
     }
     let batch = recorded.decode()?;
     let mut expected: HashMap<(NetworkId, Key), Option<u64>> = HashMap::new();
     for act in &batch.acts {
         for step in &act.steps {
-            // What a later step expects an earlier one of the same key left.
+            // A later step expects what an earlier step of the same key left.
             expected.entry((act.network, step.key)).or_insert(step.expect);
         }
     }
@@ -93,7 +93,7 @@ pub(super) async fn cut(
         Some(Verdict::Done) => {}
         Some(Verdict::Absent(_)) => return Err(shared.absent(shard)),
         Some(Verdict::Fenced(_, current)) => return Err(StoreError::Fenced { shard, current }),
-        _ => return Err(failed::strange(&shared.place, "the script answered something else")),
+        _ => return Err(failed::strange_script(&shared.place)),
     }
     shared.heals(0);
     tracing::error!(

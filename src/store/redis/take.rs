@@ -1,8 +1,7 @@
-//! A shard is taken over: for the first time, from another owner, or once more where Redis forgot that it was.
+//! Takes a shard over: for the first time, from another owner, or once more because Redis forgot the take-over.
 //!
-//! Called by `checks`, and by `heal` for what is played again.
+//! Called by `checks`, and by `heal` for replays.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -18,35 +17,35 @@ use super::link::{Link, PendingReads};
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
 use super::shared::RedisShared;
 use super::takes::Takes;
+use super::whole;
 use crate::limits::NODE_LEASE_MS;
 use crate::store::codec::Format;
 use crate::store::{Digest, Epoch, Head, Holder, Seq, ShardId, StoreError, Token};
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// For so long after it was connected to Redis a node leaves the register to who owned it: Redis may have been gone.
+/// For this long after it connected to Redis, a node leaves the register to the last owner: Redis may have been away.
 const QUIET: Duration = Duration::from_millis(NODE_LEASE_MS);
 
-/// What `take` is asked for.
+/// The arguments of `take`.
 pub(super) struct TakeOver {
     pub(super) shard: ShardId,
-    /// The new one.
     pub(super) token: Token,
-    /// Under which this process owns the shard; none: it begins anew.
+    /// The token under which this process owns the shard; none if it does not own it.
     pub(super) mine: Option<Token>,
-    /// The last one of this process, whether or not it still owns the shard.
+    /// The last token of this process, whether or not it still owns the shard.
     pub(super) last: Option<Token>,
     /// The batch that is known to be there under `last`.
     pub(super) seq: Seq,
-    /// Its digest, where the shard must stand at exactly that batch.
+    /// Its digest, if the shard must stand at exactly that batch.
     pub(super) digest: Option<Digest>,
-    /// In which format it is to be written; none: as it is.
+    /// The format in which to write; none: the present one, or the newest if the shard was never taken.
     pub(super) wanted: Option<Format>,
 }
 
 impl TakeOver {
     pub(super) fn call(&self, shared: &RedisShared) -> ScriptCall {
+        debug_assert!(self.digest.is_none() || self.mine.is_some(), "only an owner gives back what Redis lost");
         let card = shared.card();
         let hex_or_none = |bits: Option<u128>| bits.map_or_else(String::new, scripts::hex);
         let keys = [shared.keys.head(self.shard), shared.keys.nodes(), shared.keys.register()];
@@ -82,11 +81,15 @@ pub(super) async fn take(
     }
 }
 
-/// Redis may be there again, as it was some time ago, with a lease that has run out since. Who owned the register may
-/// live and give back what is missing: nobody else takes it before that had the time of a lease. Nor does one that knows that it
-/// let go, although it is the owner as far as Redis remembers: after its own part comes that of whoever took it then. Nor one that
-/// could not let go, where Redis was restarted since, or is another one, which may not remember who came after. And
-/// where Redis remembers that it was let go, that may have been before somebody took it.
+/// Leaves the register to its last owner if Redis may just have come back, in an earlier state and with a lease that has
+/// run out since. The last owner may be alive and give back what is missing, so it gets the time of a lease before any
+/// other node takes the register. Others hold back as well:
+///
+/// - A node that released the register and is still its owner as far as Redis remembers: another node may have taken it
+///   after that, and has to give back its part first.
+/// - A node that is the owner as far as Redis remembers and whose release failed, if Redis was restarted since or is
+///   another server: it may not remember later owners.
+/// - Any node, if Redis remembers that the register was released: another node may have taken it after that.
 async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), StoreError> {
     let left = |since: Instant| QUIET.checked_sub(since.elapsed());
     let yielded = shared.has_yielded();
@@ -94,7 +97,7 @@ async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     let Some(left) = left(link.since()).max(after_playing) else { return Ok(()) };
     let RegisterOwner { holder, lease, .. } = checks::owner(shared, link).await?;
     let Some(Holder { name, process, address }) = holder.filter(|_| lease != 0) else {
-        // Its owner let go of it: since this was connected, or before Redis went back.
+        // The owner released it: since this connection was made, or before Redis went back.
         if !link.is_again() || shared.saw_owner_on() == link.number() {
             return Ok(());
         }
@@ -104,7 +107,7 @@ async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     if process != shared.card().process {
         return Err(StoreError::Held { shard: ShardId(0), owner: name, address, left_ms: left.as_millis() as u64 });
     }
-    // Redis is asked which run it is only where that decides.
+    // The run of Redis is only asked for if it decides.
     let leaves_it = yielded || shared.may_have_yielded() && !shared.is_taken_from(run_of(link).await.as_deref());
     if !leaves_it {
         return Ok(());
@@ -115,19 +118,19 @@ async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     ))
 }
 
-/// Which run of Redis is at the other end: another one may have come back with older data. None where it does not tell.
+/// Which run of Redis is at the other end: another one may have come back with older data. None if Redis does not say.
 async fn run_of(link: &mut Link) -> Option<String> {
     run_and_left(link, None).await.0
 }
 
-/// What [`left::command`] is answered, or why it is not.
+/// The answer to [`left::command`], or why there is none.
 type AnsweredLeft = Option<Result<Value, String>>;
 
-/// The same, and what the owner before left last, where that is asked for: at once, as Redis may be far.
+/// The same, and what the previous owner left, if that is asked for: both at once, because Redis may be far away.
 async fn run_and_left(link: &mut Link, left: Option<Cmd>) -> (Option<String>, AnsweredLeft) {
     let mut info = Cmd::new();
     info.arg("INFO").arg("server");
-    // Each by itself: Redis may refuse one of them.
+    // Sent separately, because Redis may refuse one of them.
     let mut asked = Vec::with_capacity(2);
     for command in std::iter::once(info).chain(left) {
         asked.push(link.begin_ask(command).await);
@@ -150,14 +153,13 @@ async fn run_and_left(link: &mut Link, left: Option<Cmd>) -> (Option<String>, An
     (run, answers.next())
 }
 
-/// The answer of one command, or in words why there is none.
+/// The answer to one command, or in words why there is none.
 async fn only(link: &mut Link, reading: PendingReads) -> Result<Value, String> {
     link.finish_ask(reading, ANSWER_WITHIN).await.map_err(|error| error.to_string())
 }
 
 fn leaves(shared: &RedisShared, why: &str) -> StoreError {
-    let context = format!("asking Redis at {}", shared.place).into();
-    StoreError::Io { context, source: Arc::new(std::io::Error::other(why.to_owned())) }
+    StoreError::another_first(format!("asking Redis at {}", shared.place).into(), why)
 }
 
 /// None if the shard is further back than it was.
@@ -169,7 +171,7 @@ pub(super) async fn take_once(
 ) -> Result<Option<Head>, StoreError> {
     let (mine, known) = shared.line(shard, |line| (line.mine(), line.known(shard)))?;
     if known.cut == Some(token) {
-        // It was taken, and went on from elsewhere.
+        // The shard had been taken under this token, and this line was cut off.
         return Err(StoreError::Fenced { shard, current: known.epoch });
     }
     let last = Some(known.token).filter(|_| known.epoch > Epoch(0));
@@ -180,7 +182,7 @@ pub(super) async fn take_once(
     let asks_left = || shared.journal().keeps().then(|| left::command(shared, shard));
     let beside = if is_first { None } else { asks_left() };
     let (value, left) = link.call_beside(&call, beside, ANSWER_WITHIN).await.map_err(Failed::into_error)?;
-    let strange = || failed::strange(&shared.place, "the script answered something else");
+    let strange = || failed::strange_script(&shared.place);
     let (head, takes) = match scripts::taken(value).ok_or_else(strange)? {
         TakeAnswer::Taken(head, takes) => (head, takes),
         TakeAnswer::Held { owner, address, left_ms } => {
@@ -193,6 +195,8 @@ pub(super) async fn take_once(
             return Err(StoreError::Fenced { shard, current });
         }
         TakeAnswer::Behind => return Ok(None),
+        // A process that does not own the shard has nothing of it in memory.
+        TakeAnswer::Absent if mine.is_none() => return Err(whole::no_head(shared, link, shard).await),
         TakeAnswer::Absent => return Err(shared.absent(shard)),
         TakeAnswer::Foreign(found) => return Err(shared.foreign(found)),
         TakeAnswer::Moved(notice) => return Err(shared.moved(&notice)),
@@ -215,8 +219,8 @@ pub(super) async fn take_once(
         let found = format!("at batch {} in epoch {}, after epoch {}", head.seq.0, head.epoch.0, known.epoch.0);
         return Err(shared.went_back(shard, Some(head.token), &found));
     }
-    // Another owner was there in between: did it go on from what this one had, or from further back? Then its changes are
-    // elsewhere than those that somebody was told of here, and no number tells.
+    // Another owner was there in between. Did it go on from what this process had, or from further back? In the latter case
+    // its changes replace those that clients were told of here, and no number shows this.
     let other = known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token;
     let told = (known.told, known.told_epoch);
     if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, told, &head).await? {
@@ -239,7 +243,7 @@ pub(super) async fn take_once(
         let before = Point { token: head.parent, ..after };
         let mut journal = shared.journal();
         journal.found(shard, &past);
-        // A process before this one may have left its memory, and Redis have done one more thing of it.
+        // An earlier process may have left its memory, and Redis may have applied one more call of it.
         if let Some(found) = found
             && let Some(author) = journal.author_of(shard, before.token)
             && !journal.knows(shard, before)

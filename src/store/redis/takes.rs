@@ -1,24 +1,23 @@
-//! The last take-overs of a shard, as its head remembers them: whether a batch is on the line that is there, where the log
-//! has it no more.
+//! The last take-overs of a shard, as its head remembers them. They tell whether a batch is on the present line if the log
+//! no longer has it.
 //!
-//! Pure. `take.lua` writes them; `heal` asks. A head has them of the line that it stands on: what a failover forgets, it
-//! forgets of both.
+//! Pure. `take.lua` writes them; `heal` asks. A head has the take-overs of the line on which it stands: a failover that
+//! forgets batches also forgets their take-overs.
 
 use super::journal::Point;
 use crate::store::{Epoch, Head, Seq, Token};
 
-/// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PastTakeOver {
-    /// Since when.
+    /// The epoch that it began.
     epoch: Epoch,
     /// The token that it ended.
     parent: Token,
-    /// The last batch under that.
+    /// The last batch under that token.
     seq: Seq,
 }
 
-/// Newest first. Some may be missing: those before the last sixteen, and those of releases that wrote none.
+/// Newest first. Some may be missing: those before the last sixteen, and those of releases that noted none.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Takes(Vec<PastTakeOver>);
 
@@ -35,24 +34,23 @@ impl Takes {
         text.split(',').filter(|text| !text.is_empty()).map(take).collect::<Option<_>>().map(Self)
     }
 
-    /// Did one of them end the token of this batch at it, or behind it?
+    /// Did one of them end the token of this batch at this batch or a later one?
     pub(super) fn lead_through(&self, batch: Point) -> bool {
         self.0.iter().any(|take| take.parent == batch.token && batch.seq <= take.seq)
     }
 
-    /// The tokens that they ended.
     pub(super) fn ended(&self) -> impl Iterator<Item = Token> {
         self.0.iter().map(|take| take.parent)
     }
 
-    /// The token of an epoch on this line, where that is remembered.
+    /// The token of an epoch on this line, if it is remembered.
     pub(super) fn token_in(&self, epoch: Epoch) -> Option<Token> {
         self.0.iter().find(|take| take.epoch.0 == epoch.0 + 1).map(|take| take.parent)
     }
 
-    /// Does the line of this head go through a batch that was written in this epoch? None: that is not known.
+    /// Does the line of this head go through a batch that was written in this epoch? None if this is not known.
     pub(super) fn have(&self, batch: Point, epoch: Epoch, head: &Head) -> Option<bool> {
-        // A batch has one content under its token for ever.
+        // The content of a batch never changes under its token.
         if head.token == batch.token {
             return Some(head.seq >= batch.seq);
         }
@@ -62,7 +60,7 @@ impl Takes {
         if let Some(take) = self.0.iter().find(|take| take.parent == batch.token) {
             return Some(take.seq >= batch.seq);
         }
-        // Epochs rise by one: on this line that epoch was another token's.
+        // Epochs rise by one, so on this line that epoch belonged to another token.
         self.token_in(epoch).map(|_| false)
     }
 }
@@ -91,7 +89,7 @@ mod tests {
             ((2, 0xb, 21), false),
             ((1, 0xa, 9), true),
             ((1, 0xa, 10), false),
-            // Of others who held these epochs on a line that was cut off.
+            // Owners that held these epochs on a line that was cut off.
             ((2, 0xd, 15), false),
             ((1, 0xd, 5), false),
             ((3, 0xd, 30), false),
@@ -106,7 +104,7 @@ mod tests {
         let head = (5, 0xe, 400);
         assert_eq!(have("", head, (4, 0xd, 40)), None);
         assert_eq!(have("", head, (5, 0xe, 40)), Some(true));
-        // Epoch 4 was begun by a release that noted nothing: who held epoch 3 until then?
+        // Epoch 4 was begun by a release that noted nothing, so it is unknown who held epoch 3 until then.
         let takes = "5 d 40,3 b 20";
         assert_eq!(have(takes, head, (4, 0xd, 40)), Some(true));
         assert_eq!(have(takes, head, (3, 0xc, 30)), None);

@@ -1,18 +1,21 @@
-//! Unit tests of what the tasks of the store have in common, and a store without a Redis for those of others.
+//! Unit tests of code that the tasks of the store share, and helpers for the other tests of a store without a Redis.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use super::journal::{Move, Point};
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
 use super::*;
+use crate::store::history::Stretch;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Store, StoreHealth, Token};
 
-/// As of a store that waits for one replica, of a register of four shards.
+/// The shared state of a store that waits for one replica, with a register of four shards.
 pub(super) fn shared(redo: Option<Redo>) -> RedisShared {
     let info = StoreInfo {
         kind: "redis",
@@ -69,26 +72,26 @@ async fn a_task_that_crashes_is_the_end_of_the_store_and_one_that_ends_or_is_put
     assert!(failure.contains("the task of the store that crashes crashed"), "{failure}");
 }
 
-/// The head of every shard of a server that has so many batches.
+/// The head of every shard on a server that has this many batches.
 pub(super) fn head_at(seq: u64) -> Head {
     let digest = Digest(u128::from(seq) * 7);
     Head { epoch: Epoch(2), token: Token(9), parent: Token(1), seq: Seq(seq), digest, ..Head::default() }
 }
 
-/// A primary that tells where its shards stand, and that it has the scripts.
+/// A fake primary that answers with the heads of its shards and accepts scripts.
 async fn primary_at(seq: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            // A connection that ends is no matter of the server's.
+            // The server does not care how a connection ends.
             tokio::spawn(async move { answer_all(socket, &head_at(seq)).await.unwrap_or_default() });
         }
     });
     address
 }
 
-/// The words of the next command, in capitals; none: the connection ended.
+/// The words of the next command, in capitals; none if the connection ended.
 pub(super) async fn command(socket: &mut BufReader<TcpStream>) -> std::io::Result<Option<Vec<String>>> {
     let mut line = String::new();
     if socket.read_line(&mut line).await? == 0 {
@@ -109,7 +112,7 @@ pub(super) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-/// The fields of a head, as scripts and commands answer them.
+/// The fields of a head, as scripts and commands return them.
 fn fields(head: &Head) -> String {
     let Head { epoch, token, parent, seq, digest, time, generation, format } = *head;
     let hex = [token.0, parent.0, digest.0].map(scripts::hex);
@@ -126,22 +129,22 @@ async fn answer_all(socket: TcpStream, head: &Head) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a primary of these heads answers.
+/// The answer of a primary with this head.
 pub(super) fn answer(words: &[String], head: &Head) -> String {
     match words[0].as_str() {
         "ROLE" => format!("*1\r\n{}", bulk("master")),
         "SCRIPT" => bulk(&"0".repeat(40)),
-        // What the register is, and nothing of a move.
+        // The identity of the register, and no move.
         "HMGET" if words[1].ends_with(":REGISTER") => format!("*2\r\n{}$-1\r\n", bulk(&scripts::hex(7))),
         "HMGET" => format!("*8\r\n{}", fields(head)),
-        // It has no log that reaches back so far.
+        // The log does not reach back so far.
         "XRANGE" | "XREVRANGE" => "*0\r\n".to_owned(),
         "HGET" => "$-1\r\n".to_owned(),
         _ => "+OK\r\n".to_owned(),
     }
 }
 
-/// A sentinel that names the last of these as the primary, by as many failovers as were before.
+/// A fake sentinel that names the last of these as the primary; the number of primaries is the config epoch.
 async fn sentinel(primaries: Arc<Mutex<Vec<SocketAddr>>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -179,8 +182,8 @@ pub(super) fn link_to(address: SocketAddr) -> Link {
     Link::new(place_of(&format!("redis://{address}/0")), None)
 }
 
-/// In the midst of a failover: connections of before lead to the primary of before, and a new one to the next, which lacks what
-/// somebody was told of. Both look, and the one of before has its turn first.
+/// During a failover, existing connections lead to the old primary and a new one to the new primary, which lacks a batch
+/// that a client was told of. Both connections are checked, the old one first.
 #[tokio::test]
 async fn a_connection_to_a_server_that_lacks_something_is_not_settled_over_one_to_a_server_that_has_it() {
     let (has, lacks) = (primary_at(5).await, primary_at(3).await);
@@ -208,8 +211,7 @@ async fn a_connection_to_a_server_that_lacks_something_is_not_settled_over_one_t
     assert!(!second.await.unwrap().0, "what it lacks was not looked for");
 }
 
-/// A failover in the midst of looking: what is looked at is the primary of after, and the connection that was there before leads
-/// to the one of before.
+/// A failover during the check: the check reaches the new primary, while the earlier connection leads to the old one.
 #[tokio::test]
 async fn a_connection_that_was_replaced_while_it_was_looked_over_is_not_the_one_that_is_ready() {
     let primaries = Arc::new(Mutex::new(vec![primary_at(5).await]));
@@ -240,7 +242,7 @@ async fn a_connection_that_was_replaced_while_it_was_looked_over_is_not_the_one_
     assert!(!link.is_unseen());
 }
 
-/// Takes every shard under a token, from what token 1 left, and lets go of all of them.
+/// Takes every shard with this token, from the point where token 1 left it, and lets go of all of them.
 fn taken_and_left(shared: &RedisShared, token: u128, epoch: u64) {
     for shard in (0..4).map(ShardId) {
         let head = Head { epoch: Epoch(epoch), token: Token(token), ..head_at(5) };
@@ -253,12 +255,12 @@ fn taken_and_left(shared: &RedisShared, token: u128, epoch: u64) {
     shared.let_go();
 }
 
-/// Each shard that is taken has the lines of all that are left looked over, and the journal may be long.
+/// Before each shard is taken, the lines of all shards that were left are reviewed, and the journal may be long.
 #[tokio::test]
 async fn the_journal_is_asked_once_of_a_head_that_is_looked_over_before_each_of_many_take_overs() {
     let mut link = link_to(primary_at(5).await);
     assert!(link.connected().await.is_ok() && link.is_new());
-    // It stands where this process left it; and where another one has taken it since.
+    // The shard is where this process left it; or another owner has taken it since.
     for (token, epoch) in [(9, 2), (8, 1)] {
         let shared = shared(None);
         taken_and_left(&shared, token, epoch);
@@ -273,7 +275,8 @@ async fn the_journal_is_asked_once_of_a_head_that_is_looked_over_before_each_of_
     }
 }
 
-/// A primary whose first shard is held by another node as often as this says, and taken then. What it is asked for.
+/// A fake primary whose first shard is held by another node for this many attempts, and can then be taken. Also returns the
+/// commands that it gets.
 async fn held_for(mut times: usize) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
@@ -301,7 +304,7 @@ async fn held_for(mut times: usize) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     (address, asked)
 }
 
-/// A batch may be as large as a thousand changes are, and every follower contends twice a second.
+/// A batch may contain a thousand changes, and every follower contends twice a second.
 #[tokio::test]
 async fn what_the_owner_before_left_is_asked_for_by_who_took_the_register_and_not_by_who_contends() {
     let (address, asked) = held_for(3).await;
@@ -314,12 +317,13 @@ async fn what_the_owner_before_left_is_asked_for_by_who_took_the_register_and_no
     assert_eq!(asked(), 0);
     let taken = take::take_once(&shared, &mut link, ShardId(0), Token(9)).await.unwrap();
     assert_eq!((taken, asked()), (Some(head_at(5)), 1));
-    // Of the others nobody contends: it is asked beside.
+    // Nobody contends for the other shards, so the request is sent along.
     assert!(take::take_once(&shared, &mut link, ShardId(1), Token(9)).await.unwrap().is_some());
     assert_eq!(asked(), 2);
 }
 
-/// They may be long, and Redis far away: what is taken is taken, and who does not believe it draws another token, for ever.
+/// The batches may be long, and Redis far away. The take-over is valid: a caller that did not believe it would draw another
+/// token, for ever.
 #[tokio::test]
 async fn a_take_over_stands_although_what_the_owner_before_left_does_not_come() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -349,7 +353,7 @@ async fn a_take_over_stands_although_what_the_owner_before_left_does_not_come() 
     }
 }
 
-/// Files of a register, and what is left of them when some are gone.
+/// Files of a register, some of which are missing.
 #[test]
 fn whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from_its_register() {
     for gone in ["META", "MARK", "log"] {
@@ -381,4 +385,74 @@ fn whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from
         begins().unwrap();
         assert_eq!(nameplate::stands_beside(dir), gone != "META", "{gone}");
     }
+}
+
+/// A store over a fake primary whose heads are at 5 and which has no networks. It answers about the networks of shard 1 only
+/// after `may_tell`. Also returns how often its log was read.
+async fn store_of_slow_shard(may_tell: Arc<Notify>) -> (RedisStore, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let (counted, may_tell) = (Arc::clone(&counted), Arc::clone(&may_tell));
+            tokio::spawn(async move {
+                let mut socket = BufReader::new(socket);
+                while let Ok(Some(words)) = command(&mut socket).await {
+                    let answer = match words[0].as_str() {
+                        "HGETALL" if words[1].ends_with(":1:NETWORKS") => {
+                            may_tell.notified().await;
+                            "*0\r\n".to_owned()
+                        }
+                        "HGETALL" => "*0\r\n".to_owned(),
+                        "EVALSHA" => format!("*2\r\n{}{}", bulk("gone"), bulk("0")),
+                        _ => answer(&words, &head_at(5)),
+                    };
+                    counted.fetch_add(usize::from(words[0] == "XRANGE"), Ordering::Relaxed);
+                    if socket.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let shared = Arc::new(shared(None));
+    for shard in (0..4).map(ShardId) {
+        shared.line(shard, |line| line.take(&head_at(5))).unwrap().unwrap();
+    }
+    let options = RedisOptions::new(format!("redis://{address}/0"), None);
+    let (place, ground) = (place_of(&options.url), Ground::Here(Handle::current()));
+    let link = Link::new(place.clone(), None);
+    let (url, notice, lock) = (options.url.clone(), Arc::default(), None);
+    let store = RedisStore::start(StoreStart { shared, options, place, url, notice, ground, lock }, link);
+    (store, asked)
+}
+
+/// *The self-check reads a shard of a million records, which takes three seconds. Meanwhile a commit is in doubt, and a
+/// client of a network that is loaded for it is refused after two.*
+#[tokio::test]
+async fn what_an_owner_loads_does_not_wait_for_what_is_read_beside() {
+    let may_tell = Arc::new(Notify::new());
+    let (store, _) = store_of_slow_shard(Arc::clone(&may_tell)).await;
+    let beside = store.beside(ShardId(1));
+    assert_eq!(store.load(ShardId(0), Token(9)).await.unwrap().head, head_at(5));
+    may_tell.notify_one();
+    assert_eq!(beside.await.unwrap().head, head_at(5), "it was not waited for until it was given up");
+}
+
+/// *Clients start to read the history and hang up: whole chapters are read for nobody.*
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_read() {
+    let may_tell = Arc::new(Notify::new());
+    let (store, asked) = store_of_slow_shard(Arc::clone(&may_tell)).await;
+    let beside = store.beside(ShardId(1));
+    let recorded = || store.recorded(vec![Stretch { shard: ShardId(0), after: Seq(0), until: Seq(5) }], 1);
+    for _ in 0..3 {
+        drop((recorded(), store.beside(ShardId(0)), store.follow(ShardId(0), head_at(4))));
+    }
+    let last = recorded();
+    may_tell.notify_one();
+    beside.await.unwrap();
+    assert_eq!(last.await.unwrap(), []);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
 }

@@ -1,14 +1,14 @@
-//! TLS to Redis: whom this server trusts, what it shows of itself, and a connection, or in words why there is none.
+//! TLS to Redis: whom this server trusts, what it shows of itself, and how a connection is made or, in words, why there is none.
 //!
-//! Connections are made every second (sentinels, members of a cluster), on the thread that commits: so files, and the system's
-//! roots, are read at the start and again only when a file became another one, and the handshake is done here; the redis crate
-//! is given a stream that is encrypted already. Nothing turns the check of a certificate off.
+//! Connections are made every second (to sentinels and members of a cluster), on the thread that commits. So the files and
+//! the system's roots are read at the start, and again only when a file was replaced. The handshake is done here, and the
+//! redis crate gets a stream that is already encrypted. Nothing can turn off the verification of a certificate.
 //!
-//! *A certificate is exchanged on disk.* Connections that stand go on; the next one shows, and trusts, what lies there now. A
-//! certificate and its key are two files: while they do not fit each other what was read before is used. The same where the disk
-//! hangs on which they lie: they are looked at on a thread for that, by one at a time, and nobody waits for it for long.
+//! *A certificate is replaced on disk.* Existing connections go on; the next one shows, and trusts, what is in the files
+//! now. A certificate and its key are two files: while they do not match, what was read before is used. The same is true if
+//! the disk with the files hangs: they are checked on a thread of their own, one check at a time, and nobody waits long for it.
 //!
-//! Neighbours: `place` reads from the URL whether it is wanted, `connect` calls it; `refusal` has the words.
+//! Neighbours: `place` reads from the URL whether TLS is wanted, `connect` calls this module; `refusal` has the words.
 
 mod ends;
 mod files;
@@ -34,41 +34,40 @@ use self::files::TlsStamps;
 pub use self::files::{TlsEnds, TlsFiles};
 use super::refusal::{WayRefusal, Whom};
 use super::shared::locked;
-use crate::telemetry::Seldom;
+use crate::seldom::Seldom;
 
-/// Longest first answer that is read: the line that refuses a connection.
+/// The longest first answer that is read: the line that refuses a connection.
 const FIRST_LINE_BYTES_MAX: usize = 512;
 
-/// How long is waited for a look at the files.
+/// How long to wait for a check of the files.
 const LOOKS_WITHIN: Duration = Duration::from_millis(500);
 
-/// How often it is said that a certificate ends soon.
+/// How often it is reported that a certificate expires soon.
 const SAID_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_hours(6)..=Duration::from_hours(24);
 
-/// How every server of a place is reached over TLS.
+/// How every server of a place is reached with TLS.
 pub(super) struct RedisTls {
     files: TlsFiles,
     held: Mutex<Held>,
-    /// Whoever has it looks at the files.
+    /// Held while the files are checked.
     looks: Arc<tokio::sync::Mutex<()>>,
     own_ends: Seldom,
     others_end: Seldom,
 }
 
-/// What was read from the files.
 struct Held {
     connector: TlsConnector,
     ends: TlsEnds,
-    /// As they were then.
+    /// The stamps of the files when they were read.
     read: TlsStamps,
-    /// As they were when they could not be used last.
+    /// The stamps of the files when they last could not be used.
     unfit: Option<TlsStamps>,
-    /// What the server that was reached last shows, if that ends soon.
+    /// The certificate of the last server that was reached, if it expires soon.
     others_end: Option<NearEnd>,
 }
 
 impl Held {
-    /// Reads them. Their stamps are of before: who writes beside it changes them.
+    /// Reads the files. The stamps were taken before reading: a write meanwhile changes them.
     fn of(files: &TlsFiles, read: TlsStamps) -> Result<Self, String> {
         let (client, ends) = files.read()?;
         Ok(Self { connector: TlsConnector::from(Arc::new(client)), ends, read, unfit: None, others_end: None })
@@ -85,25 +84,24 @@ impl RedisTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// As of [`TlsFiles::check`]; or the system trusts nobody.
+    /// As for [`TlsFiles::check`]; or the system trusts nobody.
     pub(super) fn new(files: &TlsFiles) -> Result<Self, String> {
         let held = Held::of(files, files.stamps())?;
         let (own_ends, others_end) = (Seldom::new(SAID_EVERY), Seldom::new(SAID_EVERY));
         Ok(Self { files: files.clone(), held: Mutex::new(held), looks: Arc::default(), own_ends, others_end })
     }
 
-    /// When what was read ends.
     pub(super) fn ends(&self) -> TlsEnds {
         locked(&self.held).ends
     }
 
-    /// What the server that was reached last shows, if that ends soon.
+    /// The certificate of the last server that was reached, if it expires soon.
     pub(super) fn others_end(&self) -> Option<NearEnd> {
         locked(&self.held).others_end.clone()
     }
 
-    /// Looks whether other files lie there now, and reads those. A disk that hangs is waited for a moment: then what was read before
-    /// stays, until it answers.
+    /// Checks whether the files were replaced, and reads the new ones. Waits only a moment for a disk that hangs: until it
+    /// answers, what was read before is used.
     pub(super) async fn look(self: &Arc<Self>) {
         let (tls, looks) = (Arc::clone(self), Arc::clone(&self.looks));
         let look = async {
@@ -112,14 +110,14 @@ impl RedisTls {
                 tls.look_at_disk();
                 drop(turn);
             });
-            // Where it crashed what was read before stays, too.
+            // If it crashed, what was read before stays as well.
             drop(looking.await);
         };
-        // It goes on by itself.
+        // After the time limit the check goes on by itself.
         let _ = tokio::time::timeout(LOOKS_WITHIN, look).await;
     }
 
-    /// Reads what lies in the files now, which may block. Where that cannot be used, what was read of them before stays.
+    /// Reads the files as they are now, which may block. If they cannot be used, what was read before stays.
     fn look_at_disk(&self) {
         let stamps = self.files.stamps();
         let is_known = {
@@ -127,7 +125,7 @@ impl RedisTls {
             stamps == held.read || held.unfit.as_ref() == Some(&stamps)
         };
         let read = if is_known { None } else { Some(Held::of(&self.files, stamps.clone())) };
-        // Only now: who makes a connection takes it meanwhile.
+        // Only now, because connections that are made meanwhile need this lock.
         let mut held = locked(&self.held);
         if let Some(read) = read {
             match read {
@@ -157,7 +155,7 @@ impl RedisTls {
         locked(&self.held).connector.clone()
     }
 
-    /// Looks how long what a server shows will do.
+    /// Checks how long the certificate of a server is still valid.
     fn see(&self, whom: &Whom<'_>, stream: &TlsStream<TcpStream>) {
         let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
         let ends = shown.and_then(end_of).and_then(CertificateEnd::near);
@@ -173,7 +171,7 @@ impl RedisTls {
         locked(&self.held).others_end = near;
     }
 
-    /// A connection that is there by then, and over which one answer came.
+    /// A connection that is made by `end`, and over which one answer has come.
     pub(super) async fn connect(
         self: &Arc<Self>,
         (host, port): (&str, u16),
@@ -190,8 +188,8 @@ impl RedisTls {
             Ok(Err(error)) => return Err(whom.in_handshake(&error).map_or(error, refused)),
             Err(_) => return Err(refused(whom.silent())),
         };
-        // Whether it takes what it was shown it says only after its part of the handshake, and hangs up: what is sent then may
-        // fail before that is read.
+        // The server says whether it accepts this client's certificate only after its own part of the handshake, and then
+        // hangs up. A write at that time may fail before the server's reason was read.
         match timeout_at(end, first_line(&mut stream)).await? {
             Ok(line) if ["-ERR", "-DENIED"].iter().any(|begins| line.starts_with(begins)) => {
                 Err(io::Error::other(line.trim_start_matches('-').trim_end().to_owned()))
@@ -205,7 +203,7 @@ impl RedisTls {
     }
 }
 
-/// A connection to the first address of a host that takes one; all are tried at once, as the redis crate does.
+/// A connection to the first address of a host that accepts one. All are tried at once, as the redis crate does.
 async fn reach(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
     let mut trying: JoinSet<_> = lookup_host((host, port)).await?.map(TcpStream::connect).collect();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
@@ -216,14 +214,14 @@ async fn reach(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpS
                 return Ok(socket);
             }
             Ok(Err(error)) => last = error,
-            // It crashed: nothing was said.
+            // The task crashed, so it has no result.
             Err(_) => {}
         }
     }
     Err(last)
 }
 
-/// As the redis crate sets a socket of its own.
+/// Configures a socket as the redis crate does with its own.
 fn set(socket: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_tcp_nodelay(settings.nodelay())?;
@@ -233,7 +231,7 @@ fn set(socket: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
     socket.set_tcp_user_timeout(settings.user_timeout())
 }
 
-/// Asks for what everybody is answered, if only by a refusal, and reads that.
+/// Sends a command that every client gets an answer to, if only a refusal, and reads the answer.
 async fn first_line(stream: &mut TlsStream<TcpStream>) -> io::Result<String> {
     let asked = async {
         stream.write_all(b"*1\r\n$4\r\nPING\r\n").await?;
@@ -244,7 +242,7 @@ async fn first_line(stream: &mut TlsStream<TcpStream>) -> io::Result<String> {
     while line.last() != Some(&b'\n') && line.len() < FIRST_LINE_BYTES_MAX {
         match stream.read_u8().await {
             Ok(byte) => line.push(byte),
-            // What was said before it hung up counts more than that it did.
+            // What the server said before it hung up matters more than the fact that it did.
             Err(error) if asked.is_ok() || error.kind() == io::ErrorKind::InvalidData => return Err(error),
             Err(_) => break,
         }

@@ -1,10 +1,10 @@
-//! The task that looks whether Redis is still what it was: once a second which server the sentinels or the cluster name, every few
-//! seconds whose register is there, what Redis is set to and which replicas follow it; the last, and whether its memory is full, once a
-//! second while it is full or too few replicas are there. On a connection of its own.
+//! The task that checks whether Redis is still what it was. Once a second it asks which server the sentinels or the cluster
+//! name. Every few seconds it asks which register is there, how Redis is configured and which replicas follow it; while the
+//! memory is full or too few replicas are there, it asks for memory and replicas once a second. It has a connection of its own.
 //!
-//! A setting that cannot keep a register refuses grants while it lasts; one that keeps less than before is warned of. What
-//! cannot be asked is as it was seen last: no answer says that records are kept. Whether a server that was just connected to throws
-//! records away is seen before that (`heal`).
+//! A setting that cannot keep a register stops grants while it lasts; one that keeps less than before causes a warning.
+//! Whatever cannot be asked is taken to be as it was last seen: silence does not mean that records are kept. Whether a newly
+//! connected server may evict records is checked earlier (`heal`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,9 @@ use super::replicas::ReplicaWait;
 use super::server::ServerFacts;
 use super::shared::RedisShared;
 
-/// How long an answer may take.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
-/// Settings are asked for at every so manieth look.
+/// Settings are asked for at every n-th look.
 const SETTINGS_EVERY: u32 = 3;
 
 /// Runs until the other end of the channel is gone.
@@ -45,11 +44,11 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
             shared.sees_followers(&server);
             continue;
         }
-        // Also where nothing is asked of it: what is not owned, and not looked at for a while.
+        // This also covers a node that does not own the register, and would not look at it otherwise.
         let mut whose = Cmd::new();
         whose.arg("HMGET").arg(shared.keys.register()).arg("register");
         if let Ok(answer) = link.ask(whose, ANSWER_WITHIN).await {
-            // What is wrong stops the store by itself.
+            // A wrong register stops the store by itself.
             drop(shared.is_own_register(&answer));
         }
         let server = ServerFacts::facts(&mut link).await;

@@ -1,22 +1,22 @@
-//! The call of a commit: put together from batches, and read again from what was sent. What is kept of a commit is the
-//! batches and where they stand on their lines; its words follow from these.
+//! The call of a commit: how it is made from batches, and how these are read back from it. Of a commit only the batches
+//! and their digests need to be kept: the arguments of the call follow from these.
 //!
-//! Neighbours: `commits` sends it; `late` and `redo` read it; `redo` and `left` put it together again.
+//! Neighbours: `commits` sends it; `late` and `redo` read it; `redo` and `left` make it again.
 
 use super::net::Net;
 use super::scripts::{self, LoadedScript, ScriptCall};
 use super::shared::RedisShared;
 use crate::store::{Batch, Digest, StoreError, codec};
 
-/// Digests of a line before a batch, and with it.
+/// Digests of a line before and after a batch.
 pub(super) type Digests = (Digest, Digest);
 
-/// Words of a batch before those of its groups, and about how many bytes these are without the batch itself.
+/// Words of a batch before those of its groups, and about how many bytes these take without the batch itself.
 const BATCH_WORDS: usize = 11;
 const BATCH_TEXT_BYTES: usize = 256;
 
-/// The call that commits these batches: their bytes, what these come to, and their digests; none for one that does not follow
-/// anything that was sent.
+/// The call that commits these batches. Takes for each its bytes, its net operations, and its digests; these are none for a
+/// batch that follows nothing that was sent.
 pub(super) fn call(
     shared: &RedisShared,
     script: LoadedScript,
@@ -26,7 +26,8 @@ pub(super) fn call(
         [shared.keys.head(batch.shard), shared.keys.log(batch.shard), shared.keys.networks(batch.shard)]
     });
     let keys: Vec<String> = std::iter::once(shared.keys.guard()).chain(of_shards).collect();
-    // What grows by doubling is copied again and again. A record stands in the batch, and once more as what its key becomes.
+    // Buffers that grow by doubling are copied again and again. A record appears in the batch, and once more as the new
+    // state of its key.
     let arguments: usize = batches.iter().map(|(.., net, _)| BATCH_WORDS + net.words()).sum();
     let room: usize = batches.iter().map(|(_, bytes, ..)| BATCH_TEXT_BYTES + 2 * bytes.len()).sum();
     let mut call = ScriptCall::with_room(&shared.shas, script, &keys, 3 + arguments, room);
@@ -43,10 +44,10 @@ pub(super) fn call(
     call
 }
 
-/// The call that commits what was written before: each batch by its bytes.
+/// The call that commits what was written before, made from the bytes of the batches.
 ///
 /// # Errors
-/// One of them cannot be read.
+/// A batch cannot be read.
 pub(super) fn again<B: AsRef<[u8]>>(
     shared: &RedisShared,
     script: LoadedScript,
@@ -62,22 +63,22 @@ pub(super) fn again<B: AsRef<[u8]>>(
     Ok(call(shared, script, &parts))
 }
 
-/// What was written before was right.
+/// The error for bytes that were valid when they were written.
 pub(super) fn unreadable(problem: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged(format!("a batch that was written cannot be read: {problem}").into())
 }
 
-/// The batches of a call, each with its digests; none if it is no call of a commit.
+/// The batches of a call, each with its digests; none if it is not the call of a commit.
 pub(super) fn read(call: &ScriptCall) -> Option<Vec<(&[u8], Option<Digests>)>> {
     let words: Vec<&[u8]> = call.texts().collect();
     let text = |at: usize| std::str::from_utf8(words.get(at)?).ok();
     let number = |at: usize| text(at)?.parse::<usize>().ok();
-    // EVALSHA, the hash, how many keys, and these; how many batches, and two bounds of the log.
+    // EVALSHA, the hash, the number of keys, and the keys; the number of batches, and two bounds of the log.
     let first = 3 + number(2)?;
     let (count, mut at) = (number(first)?, first + 3);
     let mut written = Vec::with_capacity(count);
     for _ in 0..count {
-        // As `commit.lua` reads it: seven words, the batch, whether there are blocks, and how many words of groups follow.
+        // In the order of `commit.lua`: seven words, the batch, whether there are blocks, and how many words of groups follow.
         let digest = |at: usize| u128::from_str_radix(text(at)?, 16).ok().map(Digest);
         written.push((*words.get(at + 7)?, digest(at + 3).zip(digest(at + 4))));
         at += BATCH_WORDS + number(at + 9)?;

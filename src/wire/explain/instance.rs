@@ -1,6 +1,6 @@
-//! Of which instance of a deployment a member is: its id, read out of params that are known to be wrong.
+//! Finds the id of the instance of a deployment that a wrong member belongs to, in params that are known to be wrong.
 //!
-//! Everything before it is passed over, and nothing of it is kept: wrong params may be as long as a body may be.
+//! Everything before the id is skipped, and nothing of it is kept: wrong params may be as long as a body may be.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::core::types::Owner;
 
-/// The instance of a deployment in whose wishes a member is, if its id can be read.
+/// The id of the instance that the member belongs to, if it can be read.
 pub(super) fn instance_at(field: &str, params: &str) -> Option<Owner> {
     let at: usize = field.strip_prefix("instances[")?.split_once(']')?.0.parse().ok()?;
     let read = serde_json::Deserializer::from_str;
@@ -20,7 +20,7 @@ pub(super) fn instance_at(field: &str, params: &str) -> Option<Owner> {
     serde_json::from_str::<Owner>(id.get()).ok()
 }
 
-/// The value of a member of an object, as it is written.
+/// Finds the value of a member of an object, as JSON text.
 struct Under<'n>(&'n str);
 
 impl<'de> Visitor<'de> for Under<'_> {
@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for Under<'_> {
     }
 }
 
-/// Is a member called so?
+/// Does a member have this name?
 struct IsNamed<'n>(&'n str);
 
 impl<'de> DeserializeSeed<'de> for IsNamed<'_> {
@@ -66,7 +66,7 @@ impl Visitor<'_> for IsNamed<'_> {
     }
 }
 
-/// An entry of a list, as it is written.
+/// Finds an entry of a list, as JSON text.
 struct At(usize);
 
 impl<'de> Visitor<'de> for At {

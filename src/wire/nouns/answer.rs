@@ -8,7 +8,7 @@ use crate::wire::object::object;
 use crate::wire::values::{Count, Cursor};
 
 object! { open
-    /// Nothing more to say than that it is done.
+    /// An empty answer: it is done.
     Empty {}
 }
 
@@ -37,9 +37,9 @@ object! { open
 object! { open
     /// Answer of `ip.acquire`.
     AcquireResult {
-        /// In the order asked; optional ones without capacity are left out.
+        /// In the order of the request; optional ones without capacity are left out.
         reservations: Vec<GrantResult>,
-        /// With `exact`: what else the owner held.
+        /// With `exact`: what else the owner held, and was released.
         released?: Vec<HeldAt>,
     }
 }
@@ -47,7 +47,7 @@ object! { open
 object! { open
     /// Answer of `ip.release`.
     ReleaseResult {
-        /// What was released; empty if it was not held.
+        /// What was released; empty if nothing was held.
         released: Vec<Address>,
     }
 }
@@ -55,8 +55,8 @@ object! { open
 object! { open
     /// Answer of `ip.transfer`.
     TransferResult {
-        /// The reservation under its new owner; with `exchange` both. Asked again, the one that came back is left out
-        /// where it is not held any more as it was handed over.
+        /// The reservation under its new owner; with `exchange` both. When the request is repeated, the one that came back
+        /// is left out if it is no longer held as it was handed over.
         reservations: Vec<Reservation>,
     }
 }
@@ -76,7 +76,7 @@ object! { open
     Found {
         /// The address.
         address: Address,
-        /// What it is just now.
+        /// Its present state.
         state: AddressState,
         /// The network it lies in.
         network?: Name,
@@ -102,8 +102,9 @@ object! { open
         count?: u64,
         /// `after` of the next page; left out on the last.
         next?: Cursor,
-        /// Where `events.watch` goes on from this answer: of one network it misses and repeats nothing. Over several, or from the
-        /// first page of several, it misses nothing, and may repeat what changed while they were listed: compare `generation`.
+        /// Where `events.watch` continues from this answer. For one network it misses and repeats nothing. Over several
+        /// networks, or from the first page of several, it misses nothing, but may repeat what changed while they were
+        /// listed: compare `generation`.
         cursor?: Cursor,
     }
 }
@@ -113,8 +114,8 @@ object! { open
     ReleaseAllResult {
         /// What was released.
         released: Vec<HeldAt>,
-        /// There is more, or may be: call again. So it is also where something came in between: the next call is told what, if it
-        /// stands in the way still.
+        /// There is more, or may be: call again. Also set if something prevented the rest: if it still does, the next call
+        /// fails and says what.
         more: bool,
     }
 }
@@ -122,7 +123,7 @@ object! { open
 object! { open
     /// Answer of `claimant.mark`.
     MarkResult {
-        /// How many are marked under this name now: fewer than you named means that earlier marks are forgotten.
+        /// How many are marked under this name now. Fewer than you named means that earlier marks were forgotten.
         marked: u64,
     }
 }
@@ -130,14 +131,14 @@ object! { open
 object! { open
     /// Answer of `claimant.sweep`.
     SweepResult {
-        /// Left with their owner.
+        /// Unbound, and left with their owner.
         unbound: Vec<ClaimantAt>,
         /// Released with their claimant.
         released: Vec<ClaimantAt>,
-        /// Missing, but not for long enough.
+        /// Missing, but not yet for long enough.
         waiting: Vec<ClaimantAt>,
-        /// More is due than one call lets go of, or than this one did, where something came in between: call again. The next call is
-        /// told what, if it stands in the way still. Left out where there is none.
+        /// More is due than one call releases, or something prevented the rest of this one: call again. If it still does,
+        /// the next call fails and says what. Left out if nothing more is due.
         more?: bool,
     }
 }
@@ -157,8 +158,9 @@ object! { open
     DeleteResult {
         /// Id of the network.
         id: NetworkId,
-        /// How many reservations it has. With `purge` there are some only where something came in between: they go by themselves as
-        /// soon as they can. Who asks once more, by the id, is told what stands in the way, if it does still.
+        /// How many reservations it still has. With `purge` there are some only if something prevented their release: they
+        /// are released by themselves as soon as possible. A repeated request, by the id, fails and says what prevents it,
+        /// if it still does.
         holding: u64,
     }
 }
@@ -196,11 +198,11 @@ object! { open
         scope: Scope,
         /// Number of current and obsolete reservations.
         reservations: u64,
-        /// Addresses in them.
+        /// Number of addresses in them.
         addresses: Count,
-        /// Of the reservations, obsolete.
+        /// Of the reservations, how many are obsolete.
         obsolete: u64,
-        /// Of the reservations, without claimant.
+        /// Of the reservations, how many have no claimant.
         unbound: u64,
     }
 }

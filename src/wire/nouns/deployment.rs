@@ -1,4 +1,4 @@
-//! What the methods of deployments answer.
+//! The answers of the deployment methods.
 
 use super::network::Reserved;
 use super::reservation::Reservation;
@@ -9,13 +9,13 @@ use crate::wire::object::{object, words};
 use crate::wire::values::{Cursor, Time};
 
 words! {
-    /// What became of a wish.
+    /// What a plan did about a wish.
     WishState {
-        /// What was held is what is wished.
+        /// The present reservation is what is wished.
         Kept = "kept",
         /// Granted by this plan.
         New = "new",
-        /// Kept for the instance until the commit of who holds it.
+        /// Kept for the instance until its present holder releases it, which a commit does.
         Promised = "promised",
         /// The infrastructure picks the address.
         None = "none",
@@ -23,29 +23,30 @@ words! {
 }
 
 object! { open
-    /// What became of a wish.
+    /// A wish, and what a plan did about it.
     PlannedNetwork {
         /// The network.
         network: Name,
         /// The slot.
         slot: Slot,
-        /// What became of it.
+        /// What the plan did about it.
         state: WishState,
-        /// What is held, or will be: a promise has the generation 0 until it is kept.
+        /// What is held, or will be. A promise has the generation 0 until it is kept.
         reservation?: Box<Reservation>,
-        /// The address that the instance held in this slot and lets go.
+        /// The address that the instance held in this slot and is to release.
         replaces?: Address,
-        /// The reserved range in which what is kept lies, if that is not for this instance: `fresh` moves it off.
+        /// The reserved range that a kept address lies in, if the range is not for this instance: `fresh` moves the instance
+        /// out of it.
         reserved?: Reserved,
     }
 }
 
 object! { open
-    /// An instance and what became of its wishes.
+    /// An instance, and what a plan did about its wishes.
     PlannedInstance {
         /// Its id.
         id: Owner,
-        /// In the order wished.
+        /// In the order of the wishes.
         networks: Vec<PlannedNetwork>,
     }
 }
@@ -53,11 +54,11 @@ object! { open
 object! { open
     /// Answer of `deployment.plan` and `deployment.apply`.
     DeploymentPlanResult {
-        /// Of an apply: its number, for commit and revert.
+        /// For an apply: the number of the plan, for commit and revert.
         plan?: u64,
         /// In the order listed, then in the order of the groups.
         instances: Vec<PlannedInstance>,
-        /// What the deployment lets go with its commit.
+        /// What the deployment will release with its commit.
         obsolete: Vec<Reservation>,
     }
 }
@@ -65,7 +66,7 @@ object! { open
 object! { open
     /// Answer of `deployment.commit` and `deployment.revert`.
     DeploymentSettled {
-        /// What was let go.
+        /// What was released.
         released: Vec<HeldAt>,
     }
 }
@@ -77,7 +78,7 @@ object! { open
         id: Owner,
         /// What it holds.
         reservations: Vec<Reservation>,
-        /// What it lets go with the commit.
+        /// What it will release with the commit.
         obsolete: Vec<Reservation>,
     }
 }
@@ -89,9 +90,9 @@ object! { open
         deployment: Scope,
         /// Its latest plan.
         plan: u64,
-        /// Since when something is granted, promised or obsolete that was not committed.
+        /// Since when it has grants, promises or obsolete reservations that are not committed.
         uncommitted_since?: Time,
-        /// Why a commit would be refused as things are: what was promised cannot come.
+        /// Why a commit would be refused at present: what was promised cannot be granted.
         hindrance?: String,
         /// By id.
         instances: Vec<DeployedInstance>,
@@ -105,7 +106,7 @@ object! { open
         deployment: Scope,
         /// Its latest plan.
         plan: u64,
-        /// Since when something is granted, promised or obsolete that was not committed.
+        /// Since when it has grants, promises or obsolete reservations that are not committed.
         uncommitted_since?: Time,
     }
 }

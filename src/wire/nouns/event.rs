@@ -1,4 +1,4 @@
-//! Events, and the notifications that bring them.
+//! Events, and the notifications that carry them.
 
 use std::borrow::Cow;
 
@@ -23,29 +23,29 @@ words! {
         Renewed = "renewed",
         /// A claimant began to use it.
         Bound = "bound",
-        /// Its claimant let go.
+        /// Its claimant no longer uses it.
         Unbound = "unbound",
         /// Labels, note, host name, MAC or owner_uid changed.
         Updated = "updated",
         /// It went to another owner.
         Transferred = "transferred",
-        /// A deployment let it go, and is not committed.
+        /// A deployment released it, but is not committed.
         Obsolete = "obsolete",
-        /// Its owner, or somebody with force, let it go.
+        /// Its owner released it, or somebody did by force.
         Released = "released",
         /// Its lease ended.
         Expired = "expired",
-        /// A sweep let it go.
+        /// A sweep released it.
         Swept = "swept",
-        /// A deployment was taken back.
+        /// A deployment was reverted.
         Reverted = "reverted",
-        /// Somebody else answers there.
+        /// Somebody else answers at it.
         Declined = "declined",
-        /// Restored after a store went back.
+        /// Restored after the store went back in time.
         Healed = "healed",
         /// Claimed twice after a failover.
         Conflict = "conflict",
-        /// The network came to be.
+        /// The network was created.
         NetworkCreated = "network_created",
         /// Its configuration changed.
         NetworkChanged = "network_changed",
@@ -57,11 +57,11 @@ words! {
 }
 
 object! { open
-    /// What an event tells of a holding, as it was or as it became.
+    /// The state of a holding before or after an event.
     HoldingState {
         /// Scope of the owner.
         scope: Scope,
-        /// Who keeps it.
+        /// The owner, who keeps it.
         owner: Owner,
         /// Which of the owner's addresses in this network.
         slot: Slot,
@@ -89,50 +89,50 @@ object! { open
         expires_at?: Time,
         /// Number of this holding.
         generation: Generation,
-        /// Let go by a deployment that is not committed.
+        /// Released by a deployment that is not committed.
         obsolete?: Obsolete,
     }
 }
 
 object! { open
-    /// What an event tells of a network, as it became.
+    /// The state of a network after an event.
     NetworkState {
         /// Its name.
         name: Name,
         /// Its realm.
         realm: Name,
-        /// How its addresses come about.
+        /// How its addresses are assigned.
         kind: NetworkKind,
         /// What carries it on layer 2.
         l2?: L2,
-        /// In what order addresses are drawn.
+        /// The order in which addresses are picked.
         policy: Policy,
         /// How long a released address is kept from other owners.
         cooldown_seconds: CooldownSeconds,
-        /// Cooling addresses are handed out when nothing else is free.
+        /// Whether cooling addresses are granted when no other is free.
         cooldown_yields: bool,
-        /// Claims only in static pools.
+        /// Whether claims are allowed only in static pools.
         static_only: bool,
-        /// May not be deleted.
+        /// Whether it is protected from deletion.
         protected: bool,
         /// How many reservations one owner or scope may hold.
         limits?: Limits,
         /// Tags.
         tags | empty: LabelMap,
-        /// For people.
+        /// A description for people.
         description?: Note,
-        /// Number of its configuration.
+        /// Version of its configuration.
         version: Version,
-        /// It is deleted and remembered.
+        /// Whether it is deleted and remembered.
         deleted: bool,
-        /// The subnets that came or changed. One that moved here brought its holdings along.
+        /// The subnets that were added or changed. A subnet that moved here brought its holdings along.
         subnets | empty: Vec<Subnet>,
-        /// Ids of the subnets that went. One that moved away took its holdings along.
+        /// Ids of the subnets that were removed. A subnet that moved away took its holdings along.
         removed | empty: Vec<SubnetId>,
     }
 }
 
-/// What an event tells of what it is about.
+/// The state of what an event is about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EventState {
@@ -155,19 +155,19 @@ impl JsonSchema for EventState {
 object! { open
     /// Something that happened.
     Event {
-        /// Behind it: `since` of an `events.watch` that goes on from there.
+        /// The cursor after this event: `since` of an `events.watch` that continues from here.
         cursor: Cursor,
-        /// When.
+        /// When it happened.
         time: Time,
-        /// What.
+        /// What happened.
         r#type: EventType,
-        /// Name of the network then.
+        /// Name of the network at that time.
         network: Name,
         /// Its id.
         network_id: NetworkId,
         /// The address; of a block the first.
         address?: Address,
-        /// Length of what is or was held.
+        /// Prefix length of what is or was held.
         prefix_length?: PrefixLength,
         /// Scope of the owner.
         scope?: Scope,
@@ -181,13 +181,13 @@ object! { open
         generation?: Generation,
         /// Picked by the network, or named.
         kind?: ReservationKind,
-        /// Who asked for it; `lease` where a lease ended by itself.
+        /// Who asked for it; `lease` if a lease ended by itself.
         by: String,
-        /// Why, in the words of who asked.
+        /// The reason that the caller gave.
         reason?: Reason,
-        /// As it was before.
+        /// The state before.
         before?: EventState,
-        /// As it is from then on.
+        /// The state after.
         after?: EventState,
     }
 }
@@ -203,9 +203,9 @@ object! { open
 object! { open
     /// Answer of `events.history`.
     HistoryResult {
-        /// In order of time, and in each network in the order in which they happened; with `at` by network and address.
+        /// In order of time, and for each network in the order of its events; with `at`, by network and address.
         events: Vec<Event>,
-        /// `after` of the next page; left out on the last. The page may be shorter than asked, and empty.
+        /// `after` of the next page; left out on the last. A page may be shorter than asked for, and even empty.
         next?: Cursor,
     }
 }
@@ -213,7 +213,7 @@ object! { open
 object! { open
     /// Params of the notification `event`.
     EventNotification {
-        /// Of which subscription.
+        /// Number of the subscription.
         subscription: u64,
         /// What happened.
         event: Event,
@@ -221,36 +221,36 @@ object! { open
 }
 
 object! { open
-    /// Params of the notification `bookmark`: nothing else happened up to there.
+    /// Params of the notification `bookmark`: nothing else happened up to this cursor.
     BookmarkNotification {
-        /// Of which subscription.
+        /// Number of the subscription.
         subscription: u64,
-        /// `since` of an `events.watch` that goes on from there.
+        /// `since` of an `events.watch` that continues from here.
         cursor: Cursor,
     }
 }
 
 object! { open
-    /// Params of the notification `lagged`: the client takes events more slowly than they happen. The subscription has ended. Where
-    /// what comes next is not kept any more, an `events.watch` from its cursor is `cursor_lost`.
+    /// Params of the notification `lagged`: the client takes events more slowly than they happen, and the subscription has
+    /// ended. If the next events are no longer kept, an `events.watch` from this cursor is `cursor_lost`.
     LaggedNotification {
-        /// Of which subscription.
+        /// Number of the subscription.
         subscription: u64,
-        /// `since` of an `events.watch` that goes on from there.
+        /// `since` of an `events.watch` that continues from here.
         cursor: Cursor,
     }
 }
 
 object! { open
-    /// Params of the notification `cursor_lost`: the line of history that was followed was cut off, by a failover or a restore, or
-    /// what comes next is damaged and cannot be read. The subscription has ended.
+    /// Params of the notification `cursor_lost`: the line of history that was followed was cut off by a failover or a
+    /// restore, or its next part is damaged and cannot be read. The subscription has ended.
     CursorLostNotification {
-        /// Of which subscription.
+        /// Number of the subscription.
         subscription: u64,
         /// Why.
         problem: String,
-        /// The last cursor that is certainly still good. What is told behind it may have been told before, up to all that the owner
-        /// told whose line was cut off.
+        /// The last cursor that is certainly still good. Events after it may have been sent before, up to everything that
+        /// the owner of the line that was cut off had sent.
         last_common: Cursor,
     }
 }

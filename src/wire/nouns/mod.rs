@@ -1,7 +1,7 @@
-//! What methods answer. Members are in the order of the protocol's page; without a value they are left out.
+//! The answers of methods. Members are in the order of the protocol's page; members without a value are left out.
 //!
-//! Lists and counts that a result names are always there. Answers are read leniently (members that this version does
-//! not know are passed over), so that an old client can talk to a new server; the published schemas are closed.
+//! Lists and counts that a result names are always present. Answers are read leniently (unknown members are ignored), so
+//! that an old client can talk to a new server; the published schemas are closed.
 
 pub mod answer;
 pub mod deployment;

@@ -1,4 +1,4 @@
-//! Network, subnet, pool and reserved range as answered.
+//! Network, subnet, pool and reserved range as they are answered.
 
 use super::usage::Usage;
 use crate::core::address::{Address, Cidr, Range};
@@ -15,7 +15,7 @@ object! { open
         mode?: Word,
         /// The bridge, interface or VLAN.
         link?: Word,
-        /// Beginning of the MACs that the network makes.
+        /// Beginning of the MACs that the network generates.
         mac_prefix?: MacPrefix,
     }
 }
@@ -31,8 +31,8 @@ object! { open
 }
 
 object! { open
-    /// How many current reservations one owner or scope may hold in a network. What a deployment made obsolete does not count; a
-    /// revert makes it current again also past a limit.
+    /// How many current reservations one owner or scope may hold in a network. Reservations that a deployment made obsolete
+    /// do not count; a revert makes them current again even beyond a limit.
     Limits {
         /// One owner.
         per_owner?: u64,
@@ -69,35 +69,35 @@ object! { open
         name: Name,
         /// Its realm.
         realm: Name,
-        /// How its addresses come about.
+        /// How its addresses are assigned.
         kind: NetworkKind,
         /// What carries it on layer 2.
         l2?: L2,
-        /// In what order addresses are drawn.
+        /// The order in which addresses are picked.
         policy: Policy,
         /// How long a released address is kept from other owners.
         cooldown_seconds: CooldownSeconds,
-        /// Cooling addresses are handed out when nothing else is free.
+        /// Whether cooling addresses are granted when no other is free.
         cooldown_yields: bool,
-        /// Claims only in static pools.
+        /// Whether claims are allowed only in static pools.
         static_only: bool,
-        /// May not be deleted.
+        /// Whether it is protected from deletion.
         protected: bool,
         /// How many reservations one owner or scope may hold.
         limits?: Limits,
         /// Tags.
         tags | empty: LabelMap,
-        /// For people.
+        /// A description for people.
         description?: Note,
         /// Its subnets, in the order they were added.
         subnets | empty: Vec<Subnet>,
-        /// Number of its configuration.
+        /// Version of its configuration.
         version: Version,
-        /// With `usage: true` of `network.list`.
+        /// Its usage, if `network.list` was called with `usage: true`.
         usage?: Box<Usage>,
-        /// Where `events.watch` goes on from this answer.
+        /// Where `events.watch` continues from this answer.
         cursor?: Cursor,
-        /// With `if_absent`: made now, or there already.
+        /// With `if_absent`: true if it was created now, false if it existed already.
         created?: bool,
     }
 }
@@ -113,21 +113,21 @@ object! { open
         cidr: Cidr,
         /// The gateway.
         gateway?: Address,
-        /// Served by DHCP.
+        /// Whether DHCP serves it.
         dhcp: bool,
-        /// DNS of its machines.
+        /// DNS for its machines.
         dns?: Dns,
         /// Zones it serves; every zone if there are none.
         zones | empty: Vec<Word>,
         /// Tags.
         tags | empty: LabelMap,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining: bool,
         /// Its pools, in the order they were added.
         pools | empty: Vec<Pool>,
         /// Its reserved ranges.
         reserved | empty: Vec<Reserved>,
-        /// With `if_absent`: made now, or there already.
+        /// With `if_absent`: true if it was created now, false if it existed already.
         created?: bool,
     }
 }
@@ -139,11 +139,11 @@ object! { open
         range: Range,
         /// Its name.
         name?: Name,
-        /// What it is drawn for.
+        /// What its addresses are for.
         kind: PoolKind,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining: bool,
-        /// With `if_absent`: made now, or there already.
+        /// With `if_absent`: true if it was created now, false if it existed already.
         created?: bool,
     }
 }

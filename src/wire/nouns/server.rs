@@ -1,7 +1,7 @@
 //! What the server says about itself.
 
 use crate::core::address::Address;
-use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, Slot};
+use crate::core::types::{Generation, Mac, Name, NetworkId, Owner, Scope, Slot};
 use crate::wire::object::{object, words};
 use crate::wire::values::Time;
 
@@ -21,15 +21,15 @@ object! { open
     ClusterNode {
         /// Its name.
         name: String,
-        /// Which run of it: another one after each start.
+        /// Identity of its present run: another one after each start.
         id: String,
         /// Version of the server.
         version: String,
         /// Where clients reach it.
         address?: String,
-        /// It owns the register: the others forward to it.
+        /// Whether it owns the register: the other nodes forward to it.
         owner: bool,
-        /// It was taken out of service.
+        /// Whether it was taken out of service.
         draining: bool,
         /// How long ago it was seen.
         seen_ms: u64,
@@ -39,11 +39,11 @@ object! { open
 object! { open
     /// A shard of a register that nodes share.
     ClusterShard {
-        /// Which: from 0.
+        /// Number of the shard, from 0.
         shard: u64,
         /// How often it was taken over.
         epoch: u64,
-        /// How it stands, in words.
+        /// Its state, in words.
         state: String,
     }
 }
@@ -53,7 +53,7 @@ object! { open
     ClusterNodesResult {
         /// By name.
         nodes: Vec<ClusterNode>,
-        /// What the node that is asked owns, if several may share the register.
+        /// The shards of the node that is asked, if several nodes may share the register.
         shards | empty: Vec<ClusterShard>,
     }
 }
@@ -65,7 +65,7 @@ object! { open
         network: Name,
         /// Its id.
         network_id: NetworkId,
-        /// The shard on which it lives.
+        /// The shard it lives on.
         shard: u64,
         /// Name of the node that serves it.
         node: String,
@@ -77,7 +77,7 @@ object! { open
 }
 
 object! { open
-    /// A claim that was acknowledged, and that a failover cut off.
+    /// A claim that was acknowledged, and then cut off by a failover.
     LateClaim {
         /// Scope of the owner.
         scope: Scope,
@@ -85,16 +85,22 @@ object! { open
         owner: Owner,
         /// Its slot.
         slot: Slot,
-        /// Under which generation it was told so.
+        /// The generation that was acknowledged.
         generation: Generation,
         /// Since when.
         since: Time,
+        /// The MAC that it had, which is unique in its realm; left out if it had none, or an earlier version noted it.
+        mac?: Mac,
     }
 }
 
 object! { open
-    /// What stands in its way: who has the address, or what its holder has instead.
+    /// What conflicts with it: who has the address now, what its former holder has instead, or who has its MAC.
     PresentClaim {
+        /// Name of its network: another one than that of the late claim only if it has the MAC of that.
+        network: Name,
+        /// Id of that network.
+        network_id: NetworkId,
         /// The address, or the first of a block.
         address: Address,
         /// 32 or 128 for one address.
@@ -123,9 +129,10 @@ object! { open
         address: Address,
         /// 32 or 128 for one address.
         prefix_length: u8,
-        /// Who was told that it was his, and has it no more.
+        /// Who was told that the address was theirs, and no longer has it.
         late: LateClaim,
-        /// Who has it now, or what the other has instead; nobody has it where this is left out.
+        /// Who has it now, what its former holder has instead, or who has its MAC, in whatever network; left out if nobody
+        /// has any of these.
         present?: PresentClaim,
         /// When it was found.
         found_at: Time,
@@ -143,7 +150,7 @@ object! { open
 object! { open
     /// Answer of `cluster.accept`.
     ClusterAcceptResult {
-        /// Those that were decided: what is present stays, the late claims are given up.
+        /// The conflicts that were decided: what is present stays, and the late claims are given up.
         accepted: Vec<Conflict>,
     }
 }
@@ -153,7 +160,7 @@ object! { open
     ClusterDrainResult {
         /// Name of the node.
         node: String,
-        /// It is out of service: it forwards what it is asked, and owns nothing while another node can.
+        /// Whether it is out of service: it forwards what it is asked, and owns nothing while another node can.
         draining: bool,
         /// Name of the node that owns the register now.
         owner?: String,
@@ -163,7 +170,7 @@ object! { open
 object! { open
     /// Answer of `session.set`: how the connection is served from now on.
     SessionSetResult {
-        /// Answer `moved` instead of forwarding.
+        /// Whether to answer `moved` instead of forwarding.
         redirect: bool,
     }
 }
@@ -179,13 +186,13 @@ object! { open
         node: String,
         /// Kind of the store.
         store: String,
-        /// What a success means: what it survives.
+        /// What a success means: which failures the change survives.
         durability: String,
         /// Bounds of this server.
         limits: ServerLimits,
         /// Its clock.
         time: Time,
-        /// How long it runs.
+        /// How long it has been running.
         uptime_seconds: u64,
     }
 }

@@ -1,4 +1,4 @@
-//! Usage and map of a network: counts of addresses per network, subnet and pool, and pools drawn.
+//! Usage and map of a network: counts of addresses for each network, subnet and pool, and pools drawn as maps.
 
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::types::Name;
@@ -6,7 +6,7 @@ use crate::wire::object::{object, words};
 use crate::wire::params::input::PoolKind;
 use crate::wire::values::{Count, Cursor, PrefixLength, Share};
 
-/// Defines a struct with the counts of usage between members before and behind them.
+/// Defines a struct with the counts of usage between the members before and after them.
 macro_rules! usage {
     ($(#[$meta:meta])* $name:ident { $($before:tt)* } { $($behind:tt)* }) => {
         object! { open
@@ -21,7 +21,7 @@ macro_rules! usage {
                 dynamic: Count,
                 /// Of the held ones, named by their owner.
                 r#static: Count,
-                /// Of the held ones, let go by a deployment that is not committed.
+                /// Of the held ones, released by a deployment that is not committed.
                 obsolete: Count,
                 /// Reserved, draining, or never handed out.
                 reserved: Count,
@@ -31,9 +31,9 @@ macro_rules! usage {
                 declined: Count,
                 /// Free to be granted.
                 free: Count,
-                /// Held of all.
+                /// Held addresses as a share of all.
                 used_ratio: Share,
-                /// Number of reservations; a block is one.
+                /// Number of reservations; a block counts as one.
                 reservations: u64,
                 $($behind)*
             }
@@ -42,50 +42,50 @@ macro_rules! usage {
 }
 
 usage! {
-    /// How a network is used.
+    /// The usage of a network.
     Usage {} {
-        /// The same of each subnet.
+        /// The usage of each subnet.
         subnets: Vec<SubnetUsage>,
-        /// Where `events.watch` goes on from this answer.
+        /// Where `events.watch` continues from this answer.
         cursor?: Cursor,
     }
 }
 
 usage! {
-    /// How a subnet is used.
+    /// The usage of a subnet.
     SubnetUsage {
         /// The subnet.
         cidr: Cidr,
         /// Its name.
         name?: Name,
     } {
-        /// The same of each pool.
+        /// The usage of each pool.
         pools: Vec<PoolUsage>,
     }
 }
 
 usage! {
-    /// How a pool is used.
+    /// The usage of a pool.
     PoolUsage {
         /// The pool.
         range: Range,
         /// Its name.
         name?: Name,
-        /// What it is drawn for.
+        /// What its addresses are for.
         kind: PoolKind,
     } {}
 }
 
 object! { open
-    /// The pools of a network, drawn.
+    /// The pools of a network, drawn as maps.
     MapResult {
-        /// In the order in which they are drawn from.
+        /// In the order in which addresses are picked from them.
         pools: Vec<MapPool>,
     }
 }
 
 words! {
-    /// What an address is on a map.
+    /// The state of an address on a map.
     MapMark {
         /// Held, reserved, cooling or declined.
         Taken = "X",
@@ -94,13 +94,13 @@ words! {
     }
 }
 
-/// First and last address of a run, and what they are.
+/// First and last address of a run, and their state.
 pub type MapRun = (Address, Address, MapMark);
-/// First address of a cell; held, reserved and free in it.
+/// First address of a cell, and how many addresses in it are held, reserved and free.
 pub type CellCount = (Address, Count, Count, Count);
 
 object! { open
-    /// One pool, drawn. Exactly one of `map`, `runs` and `cells` is there.
+    /// The map of one pool. Exactly one of `map`, `runs` and `cells` is present.
     MapPool {
         /// The pool.
         range: Range,
@@ -110,9 +110,9 @@ object! { open
         first: Address,
         /// Its last address.
         last: Address,
-        /// One character an address: `X` taken, `.` free.
+        /// One character for each address: `X` taken, `.` free.
         map?: String,
-        /// Runs of equal addresses.
+        /// Runs of addresses in the same state.
         runs?: Vec<MapRun>,
         /// Size of a cell.
         cell_prefix_length?: PrefixLength,

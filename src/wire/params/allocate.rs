@@ -12,7 +12,7 @@ params! { grant
     IpAllocate {
         /// Network to allocate in.
         network: NetworkRef,
-        /// Who shall have it.
+        /// Who gets it.
         owner: Owner,
         /// Scope of the owner; `default` if left out.
         scope?: Scope,
@@ -38,7 +38,7 @@ params! { grant
         network: NetworkRef,
         /// The address, or the first one of the block.
         address: Address,
-        /// Who shall have it.
+        /// Who gets it.
         owner: Owner,
         /// Scope of the owner; `default` if left out.
         scope?: Scope,
@@ -46,7 +46,7 @@ params! { grant
         slot?: Slot,
         /// A block of this prefix length that begins at the address.
         prefix_length?: PrefixLength,
-        /// Also inside a reserved range.
+        /// Allows an address inside a reserved range.
         force?: bool,
     }
 }
@@ -54,17 +54,17 @@ params! { grant
 params! { grant
     /// Params of `ip.acquire`: several addresses, all or none.
     IpAcquire {
-        /// Who shall have them.
+        /// Who gets them.
         owner: Owner,
         /// Scope of the owner; `default` if left out.
         scope?: Scope,
-        /// Network of those that name none.
+        /// Network of the entries that name none.
         network?: NetworkRef,
-        /// Beginning of the slots that are made by position.
+        /// Beginning of the slots that are made from the position in `ips`.
         slot_prefix?: OwnerPrefix,
-        /// What is wanted.
+        /// The addresses that are wanted.
         ips: BoundedList<AcquireItem, 1, { limits::ACQUIRE_IPS_MAX }>,
-        /// What else the owner holds in `network` and in the networks of `ips` is released in the same commit.
+        /// Whatever else the owner holds in `network` and in the networks of `ips` is released in the same commit.
         exact?: bool,
     }
 }
@@ -74,7 +74,7 @@ object! { strict
     AcquireItem {
         /// Its network.
         network?: NetworkRef,
-        /// This address.
+        /// Exactly this address.
         address?: Address,
         /// Only from this pool.
         pool?: PoolRef,
@@ -86,10 +86,10 @@ object! { strict
         zone?: Word,
         /// A block of this prefix length.
         prefix_length?: PrefixLength,
-        /// Slot; by position if left out.
+        /// Slot; made from the position if left out.
         slot?: Slot,
-        /// Left out of the answer if there is no capacity, and then it counts within no limit; what its slot holds stays, with
-        /// `exact`, too.
+        /// Left out of the answer if there is no capacity; then it counts towards no limit, and what its slot holds stays,
+        /// even with `exact`.
         optional?: bool,
     }
 }

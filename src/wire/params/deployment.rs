@@ -1,4 +1,4 @@
-//! Params of the deployments: what instances wish, and how a plan ends.
+//! Params of the deployment methods: what instances wish, and how a plan ends.
 
 use crate::core::address::{Address, Family, Range};
 use crate::core::types::{Name, Owner, Scope, Slot};
@@ -7,23 +7,23 @@ use crate::wire::object::object;
 use crate::wire::params::params;
 use crate::wire::values::{BoundedList, Cursor, NetworkRef, PageLimit, PoolRef, Serial, SubnetRef, Word};
 
-/// Instances of one request.
+/// The instances of one request.
 pub type Instances = BoundedList<InstanceWishes, 0, { limits::INSTANCES_MAX }>;
 /// Ids of instances.
 pub type InstanceIds = BoundedList<Owner, 0, { limits::INSTANCES_MAX }>;
-/// Groups of one request.
+/// The groups of one request.
 pub type Groups = BoundedList<GroupWishes, 0, { limits::INSTANCES_MAX }>;
-/// Zones over which a group is dealt.
+/// The zones over which a group is dealt.
 pub type Zones = BoundedList<Word, 0, { limits::ZONES_MAX }>;
 
 object! { strict
-    /// What an instance wishes of a network: an address that is picked, or this one.
+    /// What an instance wishes in a network: this address, or one that is picked.
     InstanceNetwork {
         /// The network.
         network: NetworkRef,
         /// For which slot; `0` if left out.
         slot?: Slot,
-        /// This address.
+        /// Exactly this address.
         address?: Address,
         /// Picked in this pool.
         pool?: PoolRef,
@@ -39,9 +39,9 @@ object! { strict
     InstanceWishes {
         /// Its id, which is the owner of what it holds.
         id: Owner,
-        /// Where it lives.
+        /// The zone it lives in.
         zone?: Word,
-        /// What is picked for it shall be another address than before. A repeat does not move it again before the plan is
+        /// Addresses picked for it must differ from its present ones. A repeat does not move it again before the plan is
         /// committed.
         fresh?: bool,
         /// What it wishes.
@@ -50,25 +50,25 @@ object! { strict
 }
 
 object! { strict
-    /// What every instance of a group wishes of a network.
+    /// What every instance of a group wishes in a network.
     GroupNetwork {
         /// The network.
         network: NetworkRef,
         /// For which slot; `0` if left out.
         slot?: Slot,
-        /// Dealt to the instances in this order; without them an address is picked.
+        /// Addresses dealt to the instances in this order; without them an address is picked.
         static_ips?: BoundedList<Range, 1, { limits::INSTANCES_MAX }>,
     }
 }
 
 object! { strict
-    /// Instances that wish alike.
+    /// Instances with the same wishes.
     GroupWishes {
         /// Its name, for people.
         name: Name,
-        /// Its instances; zone and `fresh` come from where they are listed themselves.
+        /// Its instances; zone and `fresh` come from the entry of the instance itself.
         instances: InstanceIds,
-        /// Dealt in turn to instances that have no zone, as far as each zone has an address in `static_ips` for them.
+        /// Dealt in turn to instances without a zone, as far as each zone has an address in `static_ips` for them.
         zones?: Zones,
         /// What each of them wishes.
         networks: BoundedList<GroupNetwork, 0, { limits::ACQUIRE_IPS_MAX }>,
@@ -88,7 +88,7 @@ params! { read
 }
 
 params! { write
-    /// Params of `deployment.apply`: all that the deployment wishes now.
+    /// Params of `deployment.apply`: everything that the deployment wishes now.
     DeploymentApply {
         /// The deployment, which is the scope of what it holds.
         deployment: Scope,
@@ -100,26 +100,26 @@ params! { write
 }
 
 params! { write
-    /// Params of `deployment.commit`: lets go what the plan made obsolete.
+    /// Params of `deployment.commit`: releases what the plan made obsolete.
     DeploymentCommit {
         /// The deployment.
         deployment: Scope,
         /// Its latest plan.
         plan: Serial,
-        /// These instances only.
+        /// Only these instances.
         instances?: InstanceIds,
     }
 }
 
 params! { write
-    /// Params of `deployment.revert`: lets go what the plan granted, and makes current again what it made obsolete, also where
+    /// Params of `deployment.revert`: releases what the plan granted, and makes current again what it made obsolete, even if
     /// others have used its place within `limits` meanwhile.
     DeploymentRevert {
         /// The deployment.
         deployment: Scope,
         /// Its latest plan.
         plan: Serial,
-        /// These instances only.
+        /// Only these instances.
         instances?: InstanceIds,
     }
 }
@@ -135,7 +135,7 @@ params! { read
 params! { read
     /// Params of `deployment.list`.
     DeploymentList {
-        /// `next` of the page before.
+        /// The `next` of the page before.
         after?: Cursor,
         /// How many at most; 1 000 if left out.
         limit?: PageLimit,
@@ -143,7 +143,7 @@ params! { read
 }
 
 params! { write
-    /// Params of `deployment.delete`: lets go everything, obsolete ones and promises too.
+    /// Params of `deployment.delete`: releases everything, including obsolete reservations and promises.
     DeploymentDelete {
         /// The deployment.
         deployment: Scope,

@@ -8,13 +8,13 @@ use crate::wire::values::{Cursor, NetworkRef, PageLimit, Time};
 params! { read
     /// Params of `events.watch`: every filter that is given must hold.
     EventsWatch {
-        /// Of this network. An id may be of one that is no more, if `since` is given.
+        /// Only of this network. An id may be that of a network that no longer exists, if `since` is given.
         network?: NetworkRef,
-        /// Of networks in this realm.
+        /// Only of networks in this realm.
         realm?: Name,
-        /// Of holdings in this scope, and of nothing else.
+        /// Only of holdings in this scope, and of nothing else.
         scope?: Scope,
-        /// Behind this cursor; without it from now on.
+        /// Only events after this cursor; without it, events from now on.
         since?: Cursor,
     }
 }
@@ -22,7 +22,7 @@ params! { read
 params! { read
     /// Params of `events.unwatch`.
     EventsUnwatch {
-        /// What `events.watch` answered on this connection.
+        /// The number that `events.watch` answered on this connection.
         subscription: u64,
     }
 }
@@ -30,23 +30,23 @@ params! { read
 params! { read
     /// Params of `events.history`: every filter that is given must hold.
     EventsHistory {
-        /// Of this network, also of one that is no more.
+        /// Only of this network, which may no longer exist.
         network?: NetworkRef,
-        /// Of networks in this realm.
+        /// Only of networks in this realm.
         realm?: Name,
-        /// Of holdings of this address, blocks around it included.
+        /// Only of holdings of this address, including blocks around it.
         address?: Address,
-        /// Of holdings of this owner.
+        /// Only of holdings of this owner.
         owner?: Owner,
-        /// Of holdings in this scope.
+        /// Only of holdings in this scope.
         scope?: Scope,
-        /// What was held at this time: of each address the event that made it so.
+        /// What was held at this time: for each address the event by which it came to be held.
         at?: Time,
-        /// Not before.
+        /// Only events from this time on.
         from?: Time,
-        /// Not after.
+        /// Only events up to this time.
         to?: Time,
-        /// Go on after the page whose `next` this is.
+        /// Continues after the page whose `next` this is.
         after?: Cursor,
         /// How many at most; 100 if left out.
         limit?: PageLimit,

@@ -19,13 +19,13 @@ params! { write
         owner?: Owner,
         /// Scope of the owner; `default` if left out.
         scope?: Scope,
-        /// Slot of the owner; with an address, one left out is not checked.
+        /// Slot of the owner; if an address is given and this is left out, the slot is not checked.
         slot?: Slot,
         /// Refused if the address is held under another generation.
         if_generation?: Serial,
-        /// Whoever holds the address.
+        /// Releases the address whoever holds it.
         force?: bool,
-        /// What is not held is an error.
+        /// It is an error if nothing is held.
         strict?: bool,
     }
 }
@@ -53,7 +53,7 @@ params! { write
 params! { write
     /// Params of `ip.bind`: who uses the address now.
     IpBind {
-        /// Network of the reservation; may be left out where address and scope are given.
+        /// Network of the reservation; may be left out if address and scope are given.
         network?: NetworkRef,
         /// The address held.
         address?: Address,
@@ -73,7 +73,7 @@ params! { write
 params! { write
     /// Params of `ip.unbind`: the claimant is gone.
     IpUnbind {
-        /// Network of the reservation; may be left out where address and scope are given.
+        /// Network of the reservation; may be left out if address and scope are given.
         network?: NetworkRef,
         /// The address held.
         address?: Address,
@@ -137,9 +137,9 @@ params! { write
         owner: Owner,
         /// Scope of the owner; `default` if left out.
         scope?: Scope,
-        /// Who shall have it.
+        /// Who gets it.
         to: TransferTo,
-        /// The two swap.
+        /// The two swap their addresses.
         exchange?: bool,
         /// Refused if the address is held under another generation.
         if_generation?: Serial,
@@ -175,7 +175,7 @@ params! { write
         seen?: Seen,
         /// How long the address stays out of circulation; a day if left out.
         probation_seconds?: ProbationSeconds,
-        /// Another address is granted in the same commit.
+        /// Grants another address in the same commit.
         again?: bool,
     }
 }

@@ -1,4 +1,4 @@
-//! Subnets, pools and reserved ranges as requests bring them.
+//! Subnets, pools and reserved ranges as they are in requests.
 
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::types::{Name, Owner, Scope, Slot};
@@ -7,7 +7,7 @@ use crate::wire::object::{object, words};
 use crate::wire::values::{BoundedList, Hostname, LabelMap, MacPrefix, Note, Number, Word};
 
 words! {
-    /// What a pool is drawn for.
+    /// What the addresses of a pool are for.
     PoolKind {
         /// Automatic allocation draws from it.
         Dynamic = "dynamic",
@@ -32,7 +32,7 @@ pub type Subnets = BoundedList<SubnetInput, 0, { limits::SUBNETS_MAX }>;
 pub type Limit = Number<0, { limits::JSON_NUMBER_MAX }>;
 
 object! { strict
-    /// A subnet to be made.
+    /// A subnet to create.
     SubnetInput {
         /// Name, unique in its network.
         name?: Name,
@@ -40,15 +40,15 @@ object! { strict
         cidr: Cidr,
         /// The gateway.
         gateway?: Address,
-        /// Served by DHCP.
+        /// Whether DHCP serves it.
         dhcp?: bool,
-        /// DNS of its machines.
+        /// DNS for its machines.
         dns?: DnsInput,
         /// Zones it serves; every zone if there are none.
         zones?: Zones,
         /// Tags.
         tags?: LabelMap,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining?: bool,
         /// Its pools; one dynamic pool that spans it if left out.
         pools?: Pools,
@@ -58,21 +58,21 @@ object! { strict
 }
 
 object! { strict
-    /// A pool to be made.
+    /// A pool to create.
     PoolInput {
         /// Its addresses.
         range: Range,
         /// Name; several pools may share one.
         name?: Name,
-        /// What it is drawn for; dynamic if left out.
+        /// What its addresses are for; dynamic if left out.
         kind?: PoolKind,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining?: bool,
     }
 }
 
 object! { strict
-    /// A range to be reserved.
+    /// A range to reserve.
     ReservedInput {
         /// Its addresses.
         range: Range,
@@ -108,18 +108,18 @@ object! { strict
 object! { strict
     /// What carries a network on layer 2.
     L2Input {
-        /// Kind of the carrier, in words of the infrastructure.
+        /// Kind of the carrier, in the infrastructure's own terms.
         mode?: Word,
         /// The bridge, interface or VLAN.
         link?: Word,
-        /// Beginning of the MACs that the network makes.
+        /// Beginning of the MACs that the network generates.
         mac_prefix?: MacPrefix,
     }
 }
 
 object! { strict
-    /// How many current reservations one owner or scope may hold in a network. What a deployment made obsolete does not count; a
-    /// revert makes it current again also past a limit.
+    /// How many current reservations one owner or scope may hold in a network. Reservations that a deployment made obsolete
+    /// do not count; a revert makes them current again even beyond a limit.
     LimitsInput {
         /// One owner.
         per_owner?: Limit,

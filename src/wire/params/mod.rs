@@ -1,8 +1,9 @@
-//! The params of every method, one struct each, members as on the protocol's page.
+//! The params of every method: one struct each, with the members of the protocol's page.
 //!
-//! Every method takes `deadline_ms`; what changes something takes `reason` and `dry_run` too; what changes a
-//! configuration takes `if_version`; what grants takes the grant options. The macro `params!` adds these, so a struct
-//! here shows only what is its own. What needs two members to judge (an address *or* an owner) is judged by the server.
+//! Every method takes `deadline_ms`; methods that write also take `reason` and `dry_run`; methods that change a
+//! configuration also take `if_version`; methods that grant also take the grant options. The macro `params!` adds these, so
+//! a struct here shows only its own members. Conditions over two members (an address *or* an owner) are checked by the
+//! server.
 
 pub mod allocate;
 pub mod claimant;
@@ -54,7 +55,7 @@ macro_rules! params {
     (write $(#[$meta:meta])* $name:ident { $($body:tt)* }) => {
         $crate::wire::params::params!(read $(#[$meta])* $name {
             $($body)*
-            /// Answer what would happen and change nothing.
+            /// Answers what would happen, and changes nothing.
             dry_run?: bool,
             /// Why, for the history.
             reason?: $crate::wire::values::Reason,
@@ -72,30 +73,31 @@ macro_rules! params {
             $($body)*
             /// Tells two owners of one name apart.
             owner_uid?: $crate::core::types::OwnerUid,
-            /// An existing reservation is an error.
+            /// It is an error if the reservation exists already.
             must_create?: bool,
-            /// Where the slot holds another address, that one is released in the same commit.
+            /// If the slot holds another address, that one is released in the same commit.
             replace?: bool,
-            /// Made obsolete only by the second apply of a deployment that does not list it; a repeat of an apply before its
-            /// commit counts once. A repeat of this leaves it as it is.
+            /// Becomes obsolete only by the second apply of a deployment that does not list it; a repeat of an apply before
+            /// its commit counts once. A repeat of this request does not change it.
             transient?: bool,
-            /// Released by itself if not renewed in this time; without it the reservation is permanent.
+            /// Released by itself if it is not renewed within this time; without it the reservation is permanent.
             ttl_seconds?: $crate::wire::values::TtlSeconds,
             /// Who uses the address now.
             claimant?: $crate::core::types::Claimant,
-            /// Unbinding or sweeping the claimant releases the reservation. A repeat leaves that as it is.
+            /// Unbinding or sweeping the claimant releases the reservation. A repeat does not change this.
             release_with_claimant?: bool,
-            /// Labels; where given, they replace those of an existing reservation.
+            /// Labels; if given, they replace those of an existing reservation.
             labels?: $crate::wire::values::LabelMap,
-            /// A note for people. A repeat leaves it as it is and answers that: ip.update changes it.
+            /// A note for people. A repeat does not change it and answers the present one: use ip.update.
             note?: $crate::wire::values::Note,
-            /// Host name. A repeat leaves it as it is and answers that: ip.update changes it.
+            /// Host name. A repeat does not change it and answers the present one: use ip.update.
             hostname?: $crate::wire::values::Hostname,
-            /// Hardware address, or "auto" to have one made. A repeat leaves it as it is and answers that: ip.update changes it.
+            /// Hardware address, or "auto" to have one made. A repeat does not change it and answers the present one: use
+            /// ip.update.
             mac?: $crate::wire::values::MacChoice,
-            /// How long to wait for capacity where there is none. A claim finds no lack of capacity, and waits for nothing.
+            /// How long to wait if there is no capacity. A claim never lacks capacity, and so waits for nothing.
             wait_seconds?: $crate::wire::values::WaitSeconds,
-            /// Answer only address, prefix_length, generation and created.
+            /// Answers only address, prefix_length, generation and created.
             brief?: bool,
         });
     };

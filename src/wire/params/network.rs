@@ -10,7 +10,7 @@ use crate::wire::values::{
 };
 
 words! {
-    /// How the addresses of a network come about.
+    /// How the addresses of a network are assigned.
     NetworkKind {
         /// This server hands them out.
         Manual = "manual",
@@ -22,25 +22,25 @@ words! {
 }
 
 words! {
-    /// In what order free addresses are drawn.
+    /// The order in which free addresses are picked.
     Policy {
         /// The lowest.
         Lowest = "lowest",
         /// Any.
         Random = "random",
-        /// The one that is free for the longest time; never-used ones first.
+        /// The one that has been free for the longest time; never-used ones first.
         Oldest = "oldest",
     }
 }
 
 words! {
-    /// How `network.map` draws a pool.
+    /// The format in which `network.map` draws a pool.
     MapFormat {
-        /// One character an address.
+        /// One character for each address.
         Text = "text",
-        /// Runs of equal addresses.
+        /// Runs of addresses in the same state.
         Runs = "runs",
-        /// Counts per cell of addresses.
+        /// Counts for each cell of addresses.
         Cells = "cells",
     }
 }
@@ -52,29 +52,29 @@ params! { config
         name: Name,
         /// Realm; `default` if left out.
         realm?: Name,
-        /// How its addresses come about; manual if left out.
+        /// How its addresses are assigned; manual if left out.
         kind?: NetworkKind,
         /// What carries it on layer 2.
         l2?: L2Input,
-        /// In what order addresses are drawn; lowest if left out.
+        /// The order in which addresses are picked; lowest if left out.
         policy?: Policy,
         /// How long a released address is kept from other owners; 0 if left out.
         cooldown_seconds?: CooldownSeconds,
-        /// Cooling addresses are handed out when nothing else is free.
+        /// Whether cooling addresses are granted when no other is free.
         cooldown_yields?: bool,
-        /// Claims only in static pools.
+        /// Whether claims are allowed only in static pools.
         static_only?: bool,
-        /// May not be deleted.
+        /// Whether it is protected from deletion.
         protected?: bool,
         /// How many reservations one owner or scope may hold.
         limits?: LimitsInput,
         /// Tags.
         tags?: LabelMap,
-        /// For people.
+        /// A description for people.
         description?: Note,
         /// Its subnets.
         subnets?: Subnets,
-        /// What is there already and equal is answered, not refused.
+        /// If an equal network exists already, it is answered and not refused.
         if_absent?: bool,
     }
 }
@@ -90,15 +90,15 @@ params! { read
 params! { read
     /// Params of `network.list`.
     NetworkList {
-        /// In this realm.
+        /// Only in this realm.
         realm?: Name,
-        /// With this tag.
+        /// Only with this tag.
         tag?: LabelFilter,
-        /// Each with its usage.
+        /// Answers each with its usage.
         usage?: bool,
-        /// Those deleted with force that are still remembered, and no others.
+        /// Only networks that were deleted with force and are still remembered.
         deleted?: bool,
-        /// Go on after the page whose `next` this is. Refused where that cannot be told any more: then begin again.
+        /// Continues after the page whose `next` this is. Refused if that place is not known any more: then begin again.
         after?: Cursor,
         /// How many at most; 1 000 if left out.
         limit?: PageLimit,
@@ -120,9 +120,9 @@ params! { config
     NetworkDelete {
         /// The network.
         network: NetworkRef,
-        /// Closed but remembered while it holds reservations.
+        /// Deletes it although it holds reservations: it is closed, and remembered as long as it holds them.
         force?: bool,
-        /// All its reservations are released now.
+        /// Releases all its reservations now.
         purge?: bool,
     }
 }
@@ -152,9 +152,9 @@ params! { read
         subnet?: SubnetRef,
         /// Only this pool.
         pool?: PoolRef,
-        /// How to draw; text if left out.
+        /// The format; text if left out.
         format?: MapFormat,
-        /// Size of a cell, with format cells.
+        /// Size of a cell, for the format cells.
         cell_prefix_length?: PrefixLength,
     }
 }
@@ -169,9 +169,9 @@ params! { read
     ScopeList {
         /// Only in this network.
         network?: NetworkRef,
-        /// `next` of the page before.
+        /// The `next` of the page before.
         after?: Cursor,
-        /// How many at most; as many as fit into an answer if left out.
+        /// How many at most; if left out, as many as fit into an answer.
         limit?: PageLimit,
     }
 }

@@ -1,7 +1,7 @@
-//! The `set` of configuration: merge patches (RFC 7396). Objects merge, null removes, lists replace.
+//! The `set` of a configuration: merge patches (RFC 7396). Objects merge, null removes, lists replace.
 //!
-//! Null is taken where there is something to remove. A member that always has a value (`dhcp`, `draining`, `policy`, …)
-//! takes no null.
+//! Null is accepted only for a member that can be removed. A member that always has a value (`dhcp`, `draining`, `policy`,
+//! …) does not accept null.
 
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::types::{Name, SubnetId};
@@ -11,7 +11,7 @@ use crate::wire::params::input::{DnsSearch, DnsServers, Limit, PoolKind, Pools, 
 use crate::wire::params::network::Policy;
 use crate::wire::values::{BoundedList, CooldownSeconds, LabelPatch, MacPrefix, Note, Word};
 
-/// The subnets that a network shall have.
+/// The subnets that a network is to have.
 pub type SubnetEntries = BoundedList<SubnetEntry, 0, { limits::SUBNETS_MAX }>;
 
 object! { strict
@@ -21,52 +21,53 @@ object! { strict
         name?: Name,
         /// What carries it on layer 2.
         l2 | null: L2Patch,
-        /// In what order addresses are drawn.
+        /// The order in which addresses are picked.
         policy?: Policy,
         /// How long a released address is kept from other owners.
         cooldown_seconds?: CooldownSeconds,
-        /// Cooling addresses are handed out when nothing else is free.
+        /// Whether cooling addresses are granted when no other is free.
         cooldown_yields?: bool,
-        /// Claims only in static pools.
+        /// Whether claims are allowed only in static pools.
         static_only?: bool,
-        /// May not be deleted.
+        /// Whether it is protected from deletion.
         protected?: bool,
         /// How many reservations one owner or scope may hold.
         limits | null: LimitsPatch,
         /// Tags, merged key by key.
         tags | null: LabelPatch,
-        /// For people.
+        /// A description for people.
         description | null: Note,
-        /// Its subnets, as a whole: those that are not listed are removed.
+        /// All its subnets: those that are not listed are removed.
         subnets?: SubnetEntries,
     }
 }
 
 object! { strict
-    /// A subnet that a network shall have. With an id, that one, changed by the members as by a merge patch. Without, a whole
-    /// subnet: what is not said is as in a new one; the one of this cidr, else of this name, keeps its id and what is held in it.
+    /// A subnet that a network is to have. With an id: that subnet, changed by the members as by a merge patch. Without an
+    /// id: a whole subnet, with defaults for what is left out; the present subnet with this cidr, or else this name, keeps
+    /// its id and its holdings.
     SubnetEntry {
-        /// Which one of the network's it is.
+        /// Id of a present subnet of the network.
         id?: SubnetId,
-        /// Its addresses; those of one that is there are grown or shrunk.
+        /// Its addresses; a present subnet is grown or shrunk to them.
         cidr?: Cidr,
         /// The gateway.
         gateway | null: Address,
         /// Name, unique in its network.
         name | null: Name,
-        /// Served by DHCP.
+        /// Whether DHCP serves it.
         dhcp?: bool,
-        /// DNS of its machines; without an id none if left out.
+        /// DNS for its machines; none if left out without an id.
         dns | null: DnsPatch,
-        /// Zones it serves, as a whole.
+        /// All zones it serves.
         zones | null: Zones,
-        /// Tags, merged key by key; without an id as a whole.
+        /// Tags, merged key by key; without an id, all of them.
         tags | null: LabelPatch,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining?: bool,
-        /// Its pools, as a whole; without an id one dynamic pool that spans it if left out.
+        /// All its pools; if left out without an id, one dynamic pool that spans it.
         pools?: Pools,
-        /// Its reserved ranges, as a whole; without an id none if left out.
+        /// All its reserved ranges; none if left out without an id.
         reserved?: ReservedRanges,
     }
 }
@@ -78,7 +79,7 @@ object! { strict
         mode | null: Word,
         /// The bridge, interface or VLAN.
         link | null: Word,
-        /// Beginning of the MACs that the network makes.
+        /// Beginning of the MACs that the network generates.
         mac_prefix | null: MacPrefix,
     }
 }
@@ -96,23 +97,23 @@ object! { strict
 object! { strict
     /// Merge patch of a subnet.
     SubnetSet {
-        /// New addresses: grown or shrunk.
+        /// New addresses: the subnet is grown or shrunk to them.
         cidr?: Cidr,
         /// The gateway.
         gateway | null: Address,
         /// New name.
         name | null: Name,
-        /// Served by DHCP.
+        /// Whether DHCP serves it.
         dhcp?: bool,
-        /// DNS of its machines.
+        /// DNS for its machines.
         dns | null: DnsPatch,
-        /// Zones it serves, as a whole.
+        /// All zones it serves.
         zones | null: Zones,
         /// Tags, merged key by key.
         tags | null: LabelPatch,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining?: bool,
-        /// Its pools, as a whole.
+        /// All its pools.
         pools?: Pools,
     }
 }
@@ -120,9 +121,9 @@ object! { strict
 object! { strict
     /// Merge patch of a subnet's DNS.
     DnsPatch {
-        /// Servers, as a whole.
+        /// All servers.
         servers | null: DnsServers,
-        /// Search domains, as a whole.
+        /// All search domains.
         search | null: DnsSearch,
     }
 }
@@ -134,9 +135,9 @@ object! { strict
         range?: Range,
         /// New name.
         name | null: Name,
-        /// What it is drawn for.
+        /// What its addresses are for.
         kind?: PoolKind,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining?: bool,
     }
 }

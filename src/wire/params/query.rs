@@ -13,9 +13,9 @@ params! { read
     IpGet {
         /// The address.
         address: Address,
-        /// In this network.
+        /// Only in this network.
         network?: NetworkRef,
-        /// In this realm; `default` if neither is given.
+        /// Only in this realm; `default` if neither is given.
         realm?: Name,
     }
 }
@@ -29,7 +29,7 @@ params! { read
 }
 
 words! {
-    /// How an address was come by: picked by the network, or named.
+    /// How an owner came by an address: the network picked it, or the owner named it.
     ReservationKind {
         /// Picked by the network.
         Dynamic = "dynamic",
@@ -41,43 +41,43 @@ words! {
 params! { read
     /// Params of `ip.list`: every filter that is given must hold.
     IpList {
-        /// In this network.
+        /// Only in this network.
         network?: NetworkRef,
-        /// In this realm.
+        /// Only in this realm.
         realm?: Name,
-        /// Of this scope.
+        /// Only of this scope.
         scope?: Scope,
-        /// Of this owner.
+        /// Only of this owner.
         owner?: Owner,
-        /// Of owners whose name begins so.
+        /// Only of owners whose name begins with this.
         owner_prefix?: OwnerPrefix,
-        /// Used by this claimant.
+        /// Only used by this claimant.
         claimant?: Claimant,
-        /// Used by any claimant, or by none.
+        /// Only used by any claimant, or only used by none.
         bound?: bool,
-        /// With this label.
+        /// Only with this label.
         label?: LabelFilter,
-        /// In this subnet.
+        /// Only in this subnet.
         subnet?: SubnetRef,
-        /// In this pool.
+        /// Only in this pool.
         pool?: PoolRef,
-        /// Picked or named.
+        /// Only picked, or only named.
         kind?: ReservationKind,
-        /// In this range.
+        /// Only in this range.
         range?: Range,
-        /// With this host name.
+        /// Only with this host name.
         hostname?: Hostname,
-        /// With this MAC.
+        /// Only with this MAC.
         mac?: Mac,
-        /// Obsolete ones only, or current ones only.
+        /// Only obsolete, or only current reservations.
         obsolete?: bool,
-        /// Whose lease ends before.
+        /// Only reservations whose lease ends before this time.
         expires_before?: Time,
-        /// Made before.
+        /// Only reservations made before this time.
         created_before?: Time,
-        /// Answer how many there are, and none of them.
+        /// Answers only how many there are.
         count_only?: bool,
-        /// Go on after the page whose `next` this is. Refused where that cannot be told any more: then begin again.
+        /// Continues after the page whose `next` this is. Refused if that place is not known any more: then begin again.
         after?: Cursor,
         /// How many at most; 1 000 if left out.
         limit?: PageLimit,

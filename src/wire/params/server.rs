@@ -30,7 +30,7 @@ params! { read
 params! { write
     /// Params of `cluster.drain`.
     ClusterDrain {
-        /// Name of the node; the one that is asked where it is left out.
+        /// Name of the node; if left out, the node that is asked.
         node?: NodeName,
         /// `false` takes it back into service.
         drain?: bool,
@@ -50,7 +50,7 @@ params! { write
     ClusterAccept {
         /// Name or id of the network.
         network: NetworkRef,
-        /// Only the conflict over this address; all of the network where it is left out.
+        /// Only the conflict over this address; if left out, all conflicts of the network.
         address?: Address,
     }
 }
@@ -58,7 +58,7 @@ params! { write
 params! { read
     /// Params of `session.set`.
     SessionSet {
-        /// Answer `moved` instead of forwarding to the node that serves a network.
+        /// Whether to answer `moved` instead of forwarding to the node that serves a network.
         redirect?: bool,
     }
 }

@@ -10,7 +10,7 @@ use crate::wire::values::{LabelMap, NetworkRef, Note, PoolRef, SubnetRef};
 params! { config
     /// Params of `subnet.add`: the members of a subnet.
     SubnetAdd {
-        /// Network that gets it.
+        /// The network it is added to.
         network: NetworkRef,
         /// Name, unique in its network.
         name?: Name,
@@ -18,21 +18,21 @@ params! { config
         cidr: Cidr,
         /// The gateway.
         gateway?: Address,
-        /// Served by DHCP.
+        /// Whether DHCP serves it.
         dhcp?: bool,
-        /// DNS of its machines.
+        /// DNS for its machines.
         dns?: DnsInput,
         /// Zones it serves; every zone if there are none.
         zones?: Zones,
         /// Tags.
         tags?: LabelMap,
-        /// Nothing new is granted in it.
+        /// If set, nothing new is granted in it.
         draining?: bool,
         /// Its pools; one dynamic pool that spans it if left out.
         pools?: Pools,
         /// Its reserved ranges.
         reserved?: ReservedRanges,
-        /// What is there already and equal is answered, not refused.
+        /// If an equal subnet exists already, it is answered and not refused.
         if_absent?: bool,
     }
 }
@@ -50,13 +50,13 @@ params! { config
 }
 
 params! { config
-    /// Params of `subnet.move`: with all that is in it, to another network.
+    /// Params of `subnet.move`: moves a subnet and everything in it to another network.
     SubnetMove {
-        /// The network that has it.
+        /// The network that has the subnet.
         network: NetworkRef,
         /// The subnet.
         subnet: SubnetRef,
-        /// The network that gets it.
+        /// The network that gets the subnet.
         to: NetworkRef,
     }
 }
@@ -82,9 +82,9 @@ params! { config
         subnet?: SubnetRef,
         /// Name; several pools may share one.
         name?: Name,
-        /// What it is drawn for; dynamic if left out.
+        /// What its addresses are for; dynamic if left out.
         kind?: PoolKind,
-        /// What is there already and equal is answered, not refused.
+        /// If an equal pool exists already, it is answered and not refused.
         if_absent?: bool,
     }
 }
@@ -106,9 +106,9 @@ params! { config
     PoolRemove {
         /// The network.
         network: NetworkRef,
-        /// These addresses, whichever pools they are in.
+        /// These addresses, whatever pools they are in.
         range?: Range,
-        /// This pool, or all of this name.
+        /// This pool, or all pools of this name.
         pool?: PoolRef,
         /// All pools of this subnet.
         subnet?: SubnetRef,
@@ -136,9 +136,9 @@ params! { config
         network: NetworkRef,
         /// The addresses.
         range: Range,
-        /// Accepted so that what was given to `reserved.add` can be given here; not compared.
+        /// Accepted so that the params of `reserved.add` can be given here; not compared.
         note?: Note,
-        /// Only what is kept for exactly this owner.
+        /// Only ranges that are kept for exactly this owner.
         r#for?: ForOwner,
     }
 }

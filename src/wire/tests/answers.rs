@@ -1,12 +1,10 @@
-//! Answers: what is left out, what is always there, and how errors look.
+//! Answers: what is left out, what is always present, and how errors look.
 
 use super::examples::{GRANTED, RESERVATION};
-use crate::wire::answer::{Incoming, write_error, write_request, write_result};
-use crate::wire::envelope::{Id, Message};
-use crate::wire::errors::{Applied, ErrorKind, Retry, RpcError, first_of};
-use crate::wire::methods::Method;
+use crate::wire::answer::write_error;
+use crate::wire::envelope::Id;
+use crate::wire::errors::{Applied, ErrorKind, Retry, RpcError};
 use crate::wire::nouns::*;
-use crate::wire::params;
 use crate::wire::values::{Count, LabelMap};
 
 fn json(value: &impl serde::Serialize) -> String {
@@ -24,11 +22,6 @@ fn nouns_leave_out_members_without_a_value() {
     for member in ["\"labels\"", "\"obsolete\"", "\"claimant\"", "\"pool_name\"", "null", "{}"] {
         assert!(!text.contains(member), "{member} in {text}");
     }
-    let granted = Granted::of(reservation.clone(), true);
-    assert!(json(&granted).ends_with(r#""generation":7,"created":true}"#));
-    assert_eq!(granted.into_reservation(), reservation);
-    assert!(json(&Unbound::of(reservation.clone(), true)).ends_with(r#","released":true}"#));
-    assert!(!json(&Unbound::of(reservation, false)).contains("released\":"));
 }
 
 #[test]
@@ -49,8 +42,7 @@ fn a_grant_is_read_as_full_or_brief() {
     assert!(matches!(serde_json::from_str(GRANTED).unwrap(), GrantResult::Full(_)));
     let brief = r#"{"address":"10.0.0.5","prefix_length":32,"generation":7,"created":true}"#;
     let grant: GrantResult = serde_json::from_str(brief).unwrap();
-    assert!(matches!(grant, GrantResult::Brief(_)));
-    assert_eq!((grant.address().to_string().as_str(), grant.created(), grant.generation().0), ("10.0.0.5", true, 7));
+    assert!(matches!(&grant, GrantResult::Brief(grant) if grant.created));
     assert_eq!(json(&grant), brief);
 }
 
@@ -82,51 +74,4 @@ fn an_error_carries_its_kind_and_nothing_that_has_no_value() {
     assert_eq!(json(&Applied::Unknown), r#""unknown""#);
     assert!(serde_json::from_str::<Applied>("true").is_err());
     assert_eq!(ErrorKind::Moved.retry(), Retry::Now);
-}
-
-#[test]
-fn of_several_errors_the_first_in_order_of_the_protocol_is_answered() {
-    use ErrorKind::*;
-    let order = [
-        InvalidArgument,
-        NotFound,
-        WrongKind,
-        OutOfRange,
-        Overlap,
-        InUse,
-        NotOwner,
-        Conflict,
-        AlreadyInUse,
-        AlreadyExists,
-        Reserved,
-        QuotaExceeded,
-        NotEnoughCapacity,
-    ];
-    assert!(order.windows(2).all(|pair| pair[0].precedence() < pair[1].precedence()));
-    let errors = [NotEnoughCapacity, AlreadyInUse, Conflict, Reserved].map(|kind| RpcError::new(kind, ""));
-    assert_eq!(first_of(errors).unwrap().kind(), Conflict);
-}
-
-#[test]
-fn what_the_client_writes_is_what_the_server_reads_and_the_other_way_round() {
-    let mut line = Vec::new();
-    let params = params::IpRelease::new("lan".parse().unwrap());
-    write_request(&mut line, Some(&Id::number(9)), Method::IpRelease, &params).unwrap();
-    match crate::wire::envelope::parse(&line) {
-        Message::Single(Ok(call)) => {
-            assert_eq!(call.id, Some(Id::number(9)));
-            let request = crate::wire::parse(&call.method, call.params).unwrap();
-            assert_eq!(request, params.into());
-        }
-        other => panic!("{other:?}"),
-    }
-    let mut line = Vec::new();
-    write_result(&mut line, &Id::number(9), &ReleaseResult::new(vec![])).unwrap();
-    let line = String::from_utf8(line).unwrap();
-    let incoming = Incoming::parse(&line).unwrap();
-    assert_eq!(incoming.id_number(), Some(9));
-    assert_eq!(incoming.result.unwrap().get(), r#"{"released":[]}"#);
-    let mut line = Vec::new();
-    write_request(&mut line, None, Method::ServerPing, &params::ServerPing::new()).unwrap();
-    assert!(matches!(crate::wire::envelope::parse(&line), Message::Single(Ok(call)) if call.id.is_none()));
 }

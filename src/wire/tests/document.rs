@@ -206,7 +206,6 @@ fn kinds_of_errors_are_published_with_their_codes() {
     let mut codes = std::collections::BTreeSet::new();
     for kind in ErrorKind::ALL {
         assert!(codes.insert(kind.code()), "{kind} shares its code");
-        assert_eq!(ErrorKind::from_code(i64::from(kind.code())), Some(*kind));
         assert_eq!(document["components"]["errors"][kind.as_str()]["code"], kind.code());
     }
     assert_eq!(document["components"]["errors"].as_object().unwrap().len(), ErrorKind::ALL.len());

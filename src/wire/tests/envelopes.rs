@@ -1,4 +1,4 @@
-//! Odd lines: what is a request, what is none, and under which id that is said.
+//! Odd lines: what is a request, what is not, and under which id the answer says so.
 
 use crate::wire::envelope::{Call, CallOrRefused, Message, parse};
 use crate::wire::errors::ErrorKind;
@@ -103,12 +103,12 @@ fn json_that_is_no_request_is_an_invalid_request_with_the_id_if_it_can_be_read()
         (r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "null", "`id` must be"),
         (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, "null", "`id` must be"),
         (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, "null", "`id` must be"),
-        (r#"{"jsonrpc":"2.0","id":5,"method":"m","extra":1}"#, "5", "`extra` is no member"),
-        (r#"{"extra":1,"jsonrpc":"2.0","id":"x","method":"m"}"#, "\"x\"", "`extra` is no member"),
+        (r#"{"jsonrpc":"2.0","id":5,"method":"m","extra":1}"#, "5", "`extra` is not a member"),
+        (r#"{"extra":1,"jsonrpc":"2.0","id":"x","method":"m"}"#, "\"x\"", "`extra` is not a member"),
         (r#"{"jsonrpc":"2.0","id":5,"method":"m","method":"m"}"#, "5", "`method` is given twice"),
         (r#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":5,"method":"m"}"#, "5", "`jsonrpc` is given twice"),
         (r#"{"jsonrpc":"2.0","id":5,"method":"m","params":{},"params":{}}"#, "5", "`params` is given twice"),
-        // Of two ids neither is the one.
+        // Of two ids, neither is the right one.
         (r#"{"jsonrpc":"2.0","id":5,"method":"m","id":6}"#, "null", "`id` is given twice"),
         (r#"{"jsonrpc":"2.0","method":1}"#, "null", "`method` must be a string"),
     ];
@@ -145,7 +145,7 @@ fn blank_lines_are_ignored() {
     for line in ["", " ", "\r", "\t \r"] {
         assert_eq!(parse(line.as_bytes()), Message::Blank);
     }
-    // Other blanks than those of JSON are no JSON.
+    // JSON knows no other blanks than its own.
     assert_eq!(refused("\u{a0}").0, ErrorKind::ParseError);
 }
 

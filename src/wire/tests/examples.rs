@@ -1,6 +1,6 @@
-//! One request and one answer of every method that is served, as JSON texts in their one true form.
+//! One request and one answer of every method that is served, as JSON texts in their only canonical form.
 
-/// Method, params, result. Each is what this library writes, byte for byte, when it has read it.
+/// Method, params, result. This library reads each text and writes it again byte for byte.
 #[rustfmt::skip]
 pub const EXAMPLES: &[(&str, &str, &str)] = &[
     ("ip.allocate",
@@ -73,9 +73,9 @@ pub const EXAMPLES: &[(&str, &str, &str)] = &[
      r#"{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","shard":3,"node":"a","address":"127.0.0.1:7400","epoch":2}"#),
     ("cluster.drain", r#"{"node":"a","drain":true}"#, r#"{"node":"a","draining":true,"owner":"b"}"#),
     ("cluster.conflicts", r#"{"network":"lan"}"#,
-     r#"{"conflicts":[{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","address":"10.0.0.5","prefix_length":32,"late":{"scope":"s","owner":"web/0","slot":"0","generation":7,"since":"2026-11-22T10:00:00.000Z"},"present":{"address":"10.0.0.5","prefix_length":32,"scope":"s","owner":"db/0","slot":"0","generation":9,"since":"2026-11-22T10:01:00.000Z"},"found_at":"2026-11-22T10:02:00.000Z"}]}"#),
+     r#"{"conflicts":[{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","address":"10.0.0.5","prefix_length":32,"late":{"scope":"s","owner":"web/0","slot":"0","generation":7,"since":"2026-11-22T10:00:00.000Z","mac":"aa:00:00:00:00:01"},"present":{"network":"other","network_id":"00000000-0000-0000-0000-000000000002","address":"10.1.0.5","prefix_length":32,"scope":"s","owner":"db/0","slot":"0","generation":9,"since":"2026-11-22T10:01:00.000Z"},"found_at":"2026-11-22T10:02:00.000Z"}]}"#),
     ("cluster.accept", r#"{"network":"lan","address":"10.0.0.5"}"#,
-     r#"{"accepted":[{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","address":"10.0.0.5","prefix_length":32,"late":{"scope":"s","owner":"web/0","slot":"0","generation":7,"since":"2026-11-22T10:00:00.000Z"},"present":{"address":"10.0.0.5","prefix_length":32,"scope":"s","owner":"db/0","slot":"0","generation":9,"since":"2026-11-22T10:01:00.000Z"},"found_at":"2026-11-22T10:02:00.000Z"}]}"#),
+     r#"{"accepted":[{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","address":"10.0.0.5","prefix_length":32,"late":{"scope":"s","owner":"web/0","slot":"0","generation":7,"since":"2026-11-22T10:00:00.000Z"},"present":{"network":"lan","network_id":"00000000-0000-0000-0000-000000000001","address":"10.0.0.5","prefix_length":32,"scope":"s","owner":"db/0","slot":"0","generation":9,"since":"2026-11-22T10:01:00.000Z"},"found_at":"2026-11-22T10:02:00.000Z"}]}"#),
     ("session.set", r#"{"redirect":true}"#, r#"{"redirect":true}"#),
     ("rpc.discover", "{}", r#"{"openrpc":"1.3.2"}"#),
 ];

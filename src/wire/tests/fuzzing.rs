@@ -1,9 +1,11 @@
-//! Requests that nobody meant: whatever comes in, the parser answers, in the protocol's words.
+//! Malformed requests: whatever comes in, the parser answers in the protocol's terms.
+
+use serde_json::value::RawValue;
 
 use super::examples::EXAMPLES;
 use super::mutation::Fuzzer;
 use crate::limits;
-use crate::wire::answer::{Incoming, write_error};
+use crate::wire::answer::write_error;
 use crate::wire::envelope::{self, CallOrRefused, Id};
 use crate::wire::{ErrorKind, Message, RpcError, parse};
 
@@ -20,8 +22,16 @@ fn corpus() -> Vec<String> {
     lines
 }
 
-/// An error that a parser may answer: of a kind that a text alone can cause, said in words, and writable as one line that
-/// a client reads as it was meant.
+/// An answer with an error, as a client reads it.
+#[derive(serde::Deserialize)]
+struct ErrorRead<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    error: RpcError,
+}
+
+/// Checks an error from a parser: its kind is one that a text alone can cause, it has a message, and it can be written as
+/// one line that a client reads as it was meant.
 fn check_error(error: &RpcError, id: Option<&Id>) {
     use ErrorKind::{InvalidArgument, InvalidRequest, MethodNotFound, ParseError};
     assert!(matches!(error.kind(), ParseError | InvalidRequest | MethodNotFound | InvalidArgument), "{error:?}");
@@ -32,12 +42,12 @@ fn check_error(error: &RpcError, id: Option<&Id>) {
     write_error(&mut line, id, error).unwrap();
     assert!(!line.contains(&b'\n'), "{}", String::from_utf8_lossy(&line));
     let line = String::from_utf8(line).unwrap();
-    let read = Incoming::parse(&line).unwrap();
-    assert_eq!(read.error.as_ref(), Some(error));
+    let read: ErrorRead<'_> = serde_json::from_str(&line).unwrap();
+    assert_eq!(&read.error, error);
     assert_eq!(read.id.map(|id| id.get()), (id.as_json() != "null").then(|| id.as_json()));
 }
 
-/// Is it a request? Then it is written and read again as the same one.
+/// If it is a request, it can be written and read again as the same one.
 fn check_entry(entry: &CallOrRefused<'_>) -> bool {
     let call = match entry {
         Ok(call) => call,
@@ -60,14 +70,14 @@ fn check_entry(entry: &CallOrRefused<'_>) -> bool {
     }
 }
 
-/// What is read in one pass is what is found in two.
+/// Whatever is read in one pass is the same as what is found in two.
 fn check_one_pass(text: &str) {
     let Some(read) = envelope::read(text.as_bytes()) else { return };
     let Message::Single(Ok(call)) = envelope::parse(text.as_bytes()) else { panic!("no request: {text}") };
     assert_eq!(read, (call.id, parse(&call.method, call.params).unwrap()), "{text}");
 }
 
-/// Is everything in it a request?
+/// Is every entry of it a request?
 fn check_line(text: &str) -> bool {
     check_one_pass(text);
     match envelope::parse(text.as_bytes()) {
@@ -123,7 +133,7 @@ fn what_is_not_read_in_one_pass_is_left_to_two() {
     }
 }
 
-/// Deeper than any stack, wherever a value may stand: skipped or refused without recursion.
+/// Nesting deeper than any stack, wherever a value may stand, is skipped or refused without recursion.
 #[test]
 fn deep_nesting_is_refused_wherever_it_stands() {
     const DEPTH: usize = 200_000;
@@ -166,7 +176,7 @@ fn numbers_beyond_their_bounds_are_refused() {
             check_error(&error, Some(&Id::NULL));
         }
     }
-    // An id is echoed and never counted with.
+    // An id is echoed, and never used as a number.
     let line = format!(r#"{{"jsonrpc":"2.0","id":{huge},"method":"server.ping"}}"#);
     assert!(check_line(&line));
 }

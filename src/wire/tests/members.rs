@@ -1,4 +1,4 @@
-//! Which member of the params is wrong, and what is said about it.
+//! Which member of the params is wrong, and what the error says about it.
 
 use crate::wire::errors::ErrorKind;
 use crate::wire::methods::parse;
@@ -45,7 +45,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("ip.transfer", r#"{"network":"lan","address":"10.0.0.5","owner":"a","to":["b"]}"#, "to", "must be an object, not a list"),
     ("network.create", r#"{"name":"lan","kind":{"manual":null}}"#, "kind", "must be one of `manual` `dynamic` `vip`, not an object"),
     ("network.create", r#"{"name":"lan","subnets":[["10.0.0.0/24"]]}"#, "subnets[0]", "must be an object, not a list"),
-    // Numbers out of bounds, fractions and monsters.
+    // Numbers out of bounds, fractions, and huge numbers.
     ("ip.allocate", r#"{"network":"lan","owner":"a","ttl_seconds":0}"#, "ttl_seconds", "must be a whole number from 1 to 3162240000, not 0"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","ttl_seconds":-5}"#, "ttl_seconds", "not -5"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","ttl_seconds":1.5}"#, "ttl_seconds", "not 1.5"),
@@ -62,7 +62,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     // Texts.
     ("ip.get", concat!(r#"{"address":""#, "1111111111", "1111111111", "1111111111", "1111111111", "1111111111", "1111111111",
         "1111111111", "1111111111", "1111111111", r#""}"#), "address", "1111111111…\", not an"),
-    ("ip.allocate", r#"{"network":"lan","owner":"a\tb"}"#, "owner", r"has the character '\t' at position 1; printable characters only"),
+    ("ip.allocate", r#"{"network":"lan","owner":"a\tb"}"#, "owner", r"has the character '\t' at position 1; only printable characters"),
     ("ip.allocate", r#"{"network":"lan","owner":""}"#, "owner", "`owner` must not be empty"),
     ("ip.allocate", r#"{"network":"lan","owner":"\ud800"}"#, "owner", "cannot be read"),
     ("ip.allocate", r#"{"network":"a b","owner":"a"}"#, "network", "has the character ' ' at position 1"),
@@ -77,7 +77,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("network.create", r#"{"name":"lan","l2":{"mac_prefix":"5"}}"#, "l2.mac_prefix", "three bytes of a MAC"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","mac":"automatic"}"#, "mac", "neither \"auto\" nor a MAC"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","hostname":"a..b"}"#, "hostname", "empty part"),
-    ("ip.allocate", r#"{"network":"lan","owner":"a","labels":{"":"x"}}"#, "labels.", "is no key: it must not be empty"),
+    ("ip.allocate", r#"{"network":"lan","owner":"a","labels":{"":"x"}}"#, "labels.", "is not a valid key: it must not be empty"),
     ("ip.allocate", r#"{"network":"lan","owner":"a","labels":{"k":5}}"#, "labels.k", "must be a text, not 5"),
     ("ip.list", r#"{"label":"=v"}"#, "label", "whose key must not be empty"),
     ("ip.list", r#"{"expires_before":"2026-03-01T09:12:44Z"}"#, "expires_before", "three digits of milliseconds"),
@@ -119,7 +119,7 @@ fn lists_and_labels_are_bounded() {
     };
     assert!(parse("ip.allocate", &labels(32)).is_ok());
     assert_eq!(parse("ip.allocate", &labels(33)).unwrap_err().data.field.as_deref(), Some("labels"));
-    // A patch may take away as many as it brings.
+    // A patch may remove as many entries as it adds.
     let patch = |texts: usize, nulls: usize| {
         let text = (0..texts).map(|at| format!(r#""k{at}":"""#));
         let entries: Vec<String> = text.chain((0..nulls).map(|at| format!(r#""n{at}":null"#))).collect();
@@ -192,7 +192,7 @@ fn null_is_taken_where_the_protocol_says_so() {
         ),
     ] {
         let request = parse(method, params).unwrap_or_else(|error| panic!("{error}"));
-        // Null is told from absent, also on the way back.
+        // Null and absent are told apart, also when written again.
         assert_eq!(request.params_json().unwrap(), params);
     }
 }

@@ -1,4 +1,4 @@
-//! Mutation of texts and of the structure in them, for the fuzzing loops of parsers.
+//! Mutates texts and their structure, for the fuzzing loops of parsers.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -35,11 +35,11 @@ const ODD_VALUES: &[&str] = &[
     "\"\\u200b\"",
     "\"名前\"",
 ];
-/// Texts that no `Value` can hold: numbers without end, halves of characters, blanks that are none.
+/// Texts that no `Value` can hold: endless numbers, halves of characters, blanks that JSON does not know.
 const ODD_TEXTS: &[&str] =
     &["1e400", "-0", "\\ud800", "\u{feff}", "\u{2028}", "\u{85}", "/*", "NaN", "\"\"", "\\", "{", "]", ",", ":"];
 
-/// A loop over mutations that ends by the clock and can be replayed.
+/// A loop over mutations that is limited by time and can be replayed.
 pub(crate) struct Fuzzer {
     rng: SmallRng,
     end: std::time::Instant,
@@ -47,7 +47,7 @@ pub(crate) struct Fuzzer {
     corpus: Vec<String>,
 }
 
-/// What is parsed now: printed if that panics.
+/// The text being parsed: it is printed if the parser panics.
 struct Shown<'a>(&'a str);
 
 impl Drop for Shown<'_> {
@@ -59,12 +59,12 @@ impl Drop for Shown<'_> {
 }
 
 impl Fuzzer {
-    /// Begins with these texts.
+    /// Begins with these texts as samples.
     pub(crate) fn over(corpus: Vec<String>) -> Self {
         Self { rng: fuzz::seeded(), end: fuzz::end(2), seeds: corpus.len(), corpus }
     }
 
-    /// Shows mutations to `accepts` until the time is over; what it accepts is mutated further.
+    /// Shows mutations to `accepts` until the time is over; accepted ones are mutated further.
     pub(crate) fn run(mut self, accepts: impl Fn(&str) -> bool) {
         for text in self.corpus.clone() {
             assert!(accepts(&text), "the corpus must be read: {text}");
@@ -88,12 +88,12 @@ impl Fuzzer {
     }
 
     fn pick(&mut self) -> String {
-        // As often from the beginning as from what grew out of it.
+        // As often from the first samples as from later ones.
         let among = if self.rng.random() { self.seeds } else { self.corpus.len() };
         self.corpus[self.rng.random_range(0..among)].clone()
     }
 
-    /// Changes one place of a JSON document, line by line where there are several. What is no JSON stays.
+    /// Changes one place of a JSON document, line by line if there are several. A text that is not JSON stays as it is.
     fn mutate_structure(&mut self, text: &str) -> String {
         let mut lines: Vec<&str> = text.split('\n').collect();
         let at = self.rng.random_range(0..lines.len());
@@ -149,7 +149,7 @@ impl Fuzzer {
     }
 }
 
-/// Values in a document, itself included.
+/// The number of values in a document, including itself.
 fn count(value: &Value) -> usize {
     1 + match value {
         Value::Array(list) => list.iter().map(count).sum(),
@@ -158,7 +158,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Calls `change` on the value that is so many places further on.
+/// Calls `change` on the value that comes so many places later.
 fn visit(value: &mut Value, places: &mut usize, change: &mut impl FnMut(&mut Value)) -> bool {
     if *places == 0 {
         change(value);
@@ -195,7 +195,7 @@ fn change(rng: &mut SmallRng, place: &mut Value, donor: Option<&Value>) {
         (_, Value::Array(list)) => match rng.random_range(0..3) {
             0 => list.push(odd(rng)),
             1 if !list.is_empty() => drop(list.remove(rng.random_range(0..list.len()))),
-            // More than any list may have.
+            // More entries than any list may have.
             _ => {
                 let first = list.first().cloned().unwrap_or(Value::Null);
                 list.extend(std::iter::repeat_n(first, rng.random_range(1..300)));

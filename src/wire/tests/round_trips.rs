@@ -1,4 +1,4 @@
-//! Any params that can be built are read back as they were.
+//! Any params that can be built are read back unchanged.
 
 use proptest::option;
 use proptest::prelude::*;
@@ -11,12 +11,12 @@ use crate::wire::params::*;
 use crate::wire::values::*;
 
 fn name() -> impl Strategy<Value = String> {
-    // Begins with a letter that no address begins with.
+    // Begins with a letter with which no address begins.
     "[g-zG-Z][A-Za-z0-9._:/-]{0,40}"
 }
 
 fn identity() -> impl Strategy<Value = String> {
-    // Two texts that look alike are two: nothing is normalised on the way.
+    // Two texts that look alike are different: nothing is normalised on the way.
     r#"[a-zA-Z0-9/"\\äöß名 ]{0,20}[a-z"\\é]"#
 }
 

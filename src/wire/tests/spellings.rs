@@ -1,4 +1,4 @@
-//! Every value: spellings that are taken, and those that are refused.
+//! Values: which spellings are accepted, and which are refused.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::types::{Generation, Mac, Name, NetworkId, Owner, Version};
 use crate::wire::values::*;
 
-/// Each spelling (JSON) is taken, and written as the second.
+/// Each spelling (JSON) is accepted, and written as the second one.
 #[track_caller]
 fn taken<T: DeserializeOwned + Serialize + Debug + PartialEq>(cases: &[(&str, &str)]) {
     for (given, written) in cases {
@@ -71,12 +71,12 @@ fn references_say_what_they_are() {
     let id = r#""0f8fad5b-d9cb-469f-a165-70867728950e""#;
     assert!(matches!(serde_json::from_str(r#""lan""#).unwrap(), NetworkRef::Name(_)));
     assert!(matches!(serde_json::from_str(id).unwrap(), NetworkRef::Id(_)));
-    // In capitals it is no id, and a name all the same.
+    // In capitals it is not an id, but still a name.
     assert!(matches!(serde_json::from_str(&id.to_uppercase()).unwrap(), NetworkRef::Name(_)));
     assert!(matches!(serde_json::from_str(r#""10.0.0.0/24""#).unwrap(), SubnetRef::Cidr(_)));
     assert!(matches!(serde_json::from_str(r#""web/front""#).unwrap(), SubnetRef::Name(_)));
     assert!(matches!(serde_json::from_str(id).unwrap(), SubnetRef::Id(_)));
-    // What begins like an address was meant as one.
+    // A text that begins like an address was meant as one.
     refused::<SubnetRef>(&[r#""10.0.0.5/24""#, r#""10.0.0.1""#, r#""10.0.0.0-10.0.0.9""#, r#""""#]);
     assert!(matches!(serde_json::from_str(r#""10.0.0.0/24""#).unwrap(), PoolRef::Range(_)));
     assert!(matches!(serde_json::from_str(r#""10.0.0.1+4""#).unwrap(), PoolRef::Range(_)));
@@ -90,7 +90,7 @@ fn macs() {
     refused::<Mac>(&[r#""auto""#, r#""52:54:00""#]);
     taken::<MacChoice>(&[(r#""auto""#, r#""auto""#), (r#""52:54:00:12:34:56""#, r#""52:54:00:12:34:56""#)]);
     refused::<MacChoice>(&[r#""AUTO""#, "null", r#""""#, r#""01:00:5e:00:00:01""#, r#""00:00:00:00:00:00""#]);
-    // Of what was recorded before.
+    // As in what was recorded earlier.
     taken::<Mac>(&[(r#""01:00:5e:00:00:01""#, r#""01:00:5e:00:00:01""#)]);
     taken::<MacPrefix>(&[(r#""01:00:5e""#, r#""01:00:5e""#)]);
     taken::<MacPrefix>(&[(r#""52:54:0A""#, r#""52:54:0a""#), (r#""52-54-00""#, r#""52:54:00""#)]);

@@ -1,4 +1,4 @@
-//! Labels and tags: text to text with bounds, their merge patch, and the filter over them.
+//! Labels and tags: bounded maps from text to text, their merge patch, and the filter by label.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use crate::core::types::{InvalidText, Labels, check_printable, labels_pass};
 use crate::limits;
 use crate::wire::object::IsEmpty;
 
-/// A value of a label: printable, may be empty.
+/// A value of a label: printable, and may be empty.
 type LabelValue = Text<0, { limits::LABEL_VALUE_BYTES_MAX }>;
 
-/// Labels of a reservation, tags of a network or subnet.
+/// Labels of a reservation, or tags of a network or subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
 pub struct LabelMap(pub Labels);
 
-/// A merge patch of labels or tags: a text sets, null removes. What it leads to is judged where it is applied.
+/// A merge patch of labels or tags: a text sets, null removes. The result is checked where the patch is applied.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
 pub struct LabelPatch(pub BTreeMap<CompactString, Option<CompactString>>);
@@ -55,9 +55,12 @@ impl<'de, V: Deserialize<'de>, T: From<V>, const MAX: usize> Visitor<'de> for En
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut entries = BTreeMap::new();
         while let Some(key) = map.next_key::<CompactString>()? {
-            // `explain` finds the member by these two wordings.
+            // `explain` recognises this wording and the one below, and finds the member by them.
             if let Err(error) = check_key(&key) {
-                return Err(A::Error::custom(format_args!("invalid key `{}`: is no key: it {error}", shortened(&key))));
+                return Err(A::Error::custom(format_args!(
+                    "invalid key `{}`: is not a valid key: it {error}",
+                    shortened(&key)
+                )));
             }
             if entries.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("duplicate field `{key}`")));
@@ -105,7 +108,7 @@ impl<'de> Deserialize<'de> for LabelPatch {
         let entries =
             EntriesVisitor::<PatchValue, Option<CompactString>, { limits::LABEL_PATCH_ENTRIES_MAX }>(PhantomData);
         let patch = deserializer.deserialize_map(entries)?;
-        // Whatever there is, these are there then.
+        // Whatever the map held before, it will have at least these entries.
         if patch.values().flatten().count() > limits::LABEL_ENTRIES_MAX {
             return Err(D::Error::custom(format_args!(
                 "has more than {} entries beside those that are null",
@@ -147,8 +150,8 @@ impl JsonSchema for LabelPatch {
     }
 }
 
-/// `"k"`: has this label; `"k=v"`: has it with this value. Everything up to the first `=` is the key, unless there is one that has a `=`
-/// itself.
+/// `"k"`: has this label; `"k=v"`: has it with this value. The key ends at the first `=`, unless there is a label whose key
+/// contains a `=` itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelFilter {
     /// The key.
@@ -173,7 +176,7 @@ impl FromStr for LabelFilter {
         };
         check_key(key).map_err(|error| format!("is {:?}, whose key {error}", shortened(text)))?;
         if let Some(value) = value {
-            // What is behind the first `=` may be the end of a key, another one, and a value.
+            // The text after the first `=` may be the rest of a key, another `=`, and a value.
             let of_a_key = if value.contains('=') { limits::LABEL_KEY_BYTES_MAX - key.len() } else { 0 };
             check_printable(value, limits::LABEL_VALUE_BYTES_MAX + of_a_key)
                 .map_err(|error| format!("is {:?}, whose value {error}", shortened(text)))?;

@@ -1,4 +1,4 @@
-//! Lists with a bound.
+//! Lists of bounded length.
 
 use std::borrow::Cow;
 use std::fmt;

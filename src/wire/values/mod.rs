@@ -1,7 +1,8 @@
 //! The values of the protocol: how each is written, what is refused, and its JSON Schema.
 //!
-//! The core's newtypes learn serde here, because the core knows nothing of JSON. Error texts are fragments that follow
-//! the name of the member: "`owner` has the character '\t' at position 3; …". `explain` puts the two together.
+//! The core's newtypes get their serde implementations here, because the core knows nothing of JSON. Error texts are
+//! fragments that follow the name of the member: "`owner` has the character '\t' at position 3; …". `explain` puts the two
+//! together.
 
 pub mod labels;
 pub mod list;

@@ -23,13 +23,13 @@ pub type TtlSeconds = Number<1, { limits::DURATION_SECONDS_MAX }>;
 pub type ProbationSeconds = Number<1, { limits::DURATION_SECONDS_MAX }>;
 /// A cooldown, or the grace of a sweep; may be 0.
 pub type CooldownSeconds = Number<0, { limits::DURATION_SECONDS_MAX }>;
-/// In what time a request must have been begun.
+/// How soon a request must be begun.
 pub type DeadlineMs = Number<1, { limits::DEADLINE_MS_MAX }>;
-/// How many records a page has.
+/// How many records a page has at most.
 pub type PageLimit = Number<1, { limits::LIST_PAGE_RECORDS_MAX as u64 }>;
-/// Length of a prefix; that it fits the family is seen later.
+/// Length of a prefix; whether it fits the family is checked later.
 pub type PrefixLength = Number<0, 128>;
-/// A generation or version: what every JSON reader keeps exactly.
+/// A generation or version: a number that every JSON reader keeps exactly.
 pub type Serial = Number<0, { limits::JSON_NUMBER_MAX }>;
 
 impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
@@ -45,7 +45,7 @@ impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
 }
 
 impl Number<0, 128> {
-    /// The length as the core counts it.
+    /// The length in the type that the core uses.
     pub const fn length(self) -> u8 {
         self.0 as u8
     }
@@ -83,7 +83,7 @@ impl<const MIN: u64, const MAX: u64> Serialize for Number<MIN, MAX> {
     }
 }
 
-/// Reads whole numbers from `min` to `max`, and says so to everything else.
+/// Reads whole numbers from `min` to `max`; the error for anything else names these bounds.
 struct WholeNumber {
     min: u64,
     max: u64,
@@ -111,7 +111,7 @@ impl Visitor<'_> for WholeNumber {
         }
     }
     fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
-        // Debug keeps the `.0` that makes 60.0 no whole number.
+        // Debug keeps the `.0`, which shows why 60.0 is not a whole number.
         Err(self.refuse(format_args!("{number:?}")))
     }
 }
@@ -134,7 +134,7 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for Number<MIN, MAX> {
     }
 }
 
-/// How long to wait for capacity; 0 asks for no waiting.
+/// How long to wait for capacity; 0 means not to wait.
 pub type WaitSeconds = Number<0, { limits::WAIT_SECONDS_MAX }>;
 
 /// `ttl_seconds` of `ip.renew`: must be there, may be null. (An `Option` could be left out.)
@@ -169,7 +169,7 @@ impl<'de> Deserialize<'de> for RenewTtl {
                 self.0.visit_f64(number).map(Some)
             }
         }
-        // Not `deserialize_option`: that is what serde answers for a member that is missing.
+        // Not `deserialize_option`: with that, serde would take a missing member for null.
         let bounds = WholeNumber { min: 1, max: limits::DURATION_SECONDS_MAX };
         deserializer.deserialize_any(OrNull(bounds)).map(|seconds| RenewTtl(seconds.map(Number)))
     }

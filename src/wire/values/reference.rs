@@ -1,4 +1,4 @@
-//! How a request names a network, a subnet, a pool, and a MAC that may be made up.
+//! How a request names a network, a subnet, a pool, or a MAC that may be generated.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::core::types::{InvalidText, Mac, Name, NetworkId, SubnetId};
 /// Bytes of an id as text.
 const ID_BYTES: usize = 36;
 
-/// A network by name or id. What reads as an id is an id; its text is a name all the same.
+/// A network by name or id. A text that reads as an id is taken for an id, although it is also a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NetworkRef {
     /// By name.
@@ -26,7 +26,7 @@ pub enum NetworkRef {
 impl FromStr for NetworkRef {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        // Of all names only the few of this length are looked at twice.
+        // Only the few names of this length are parsed twice.
         if text.len() == ID_BYTES
             && let Ok(id) = text.parse()
         {
@@ -109,12 +109,12 @@ impl fmt::Display for PoolRef {
     }
 }
 
-/// A MAC, or the wish that the network makes one.
+/// A MAC, or the wish that the network generates one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MacChoice {
-    /// `"auto"`: made under the network's `l2.mac_prefix`.
+    /// `"auto"`: generated under the network's `l2.mac_prefix`.
     Auto,
-    /// This one, which an interface may have.
+    /// This MAC, which an interface may have.
     Mac(Mac),
 }
 

@@ -1,4 +1,4 @@
-//! Values that are texts: names, identities, addresses, times, notes, host names.
+//! Values that are texts: names, identities, addresses, times, notes, and host names.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::core::types::{
 };
 use crate::limits;
 
-/// Reads a text with `parse`; anything else is refused as not `expected`.
+/// Reads a text with `parse`; anything but a text is refused as not `expected`.
 pub(crate) fn parse_text<'de, D, T, E, F>(deserializer: D, expected: &'static str, parse: F) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -37,7 +37,7 @@ where
     deserializer.deserialize_str(TextVisitor(expected, parse, PhantomData))
 }
 
-/// At most 80 characters of a text, for error messages.
+/// The first 80 characters of a text, for error messages.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(80) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
@@ -45,14 +45,14 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A malformed address as a fragment that follows the name of the member.
+/// Says that an address is malformed, as a fragment that follows the name of the member.
 pub(super) fn fragment(malformed: Malformed) -> String {
     let Malformed { text, expected, problem } = malformed;
     format!("is {:?}, not {expected}: {problem}", shortened(&text))
 }
 
-/// Serde and schema of a type that is a text on the wire. `compact`: one of the core's own, which crosses between nodes
-/// in its [`Compact`](crate::core::compact::Compact) form.
+/// Serde and schema for a type that is a text on the wire. `compact` is for the core's own types, which cross between nodes
+/// in their [`Compact`](crate::core::compact::Compact) form.
 macro_rules! text_on_the_wire {
     (compact $type:ty, $name:expr, $expected:literal, $parse:expr, $schema:tt) => {
         impl Serialize for $type {
@@ -151,10 +151,10 @@ text_on_the_wire!(compact Range, "Range", "a range", |text| Range::from_str(text
 /// A time on the wire: RFC 3339 UTC with three digits of milliseconds. The number is milliseconds since 1970.
 pub type Time = WallTime;
 
-/// The last time that can be written: the end of 9999, less the day that time zones may need.
+/// The latest time that can be written: the end of 9999, less the day that time zones may need.
 const TIME_MS_MAX: u64 = 253_402_207_199_999;
 
-/// Writes a time as `2026-03-01T09:12:44.031Z`. A time beyond the year 9999 is written as its end.
+/// Writes a time as `2026-03-01T09:12:44.031Z`. A time beyond the year 9999 is written as the end of that year, less a day.
 pub fn time_text(time: Time) -> String {
     let millisecond = i64::try_from(time.0.min(TIME_MS_MAX)).unwrap_or(0);
     let timestamp = jiff::Timestamp::from_millisecond(millisecond).unwrap_or_default();
@@ -172,7 +172,7 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
     }
     let timestamp: jiff::Timestamp = text.parse().map_err(|_| wrong("there is no such time"))?;
     let time = u64::try_from(timestamp.as_millisecond()).map(WallTime).map_err(|_| wrong("it is before 1970"))?;
-    // A leap second and the like would be a second spelling of another time.
+    // Without this, a leap second and the like would be a second spelling of another time.
     if time_text(time) == text { Ok(time) } else { Err(wrong("there is no such time")) }
 }
 
@@ -222,7 +222,7 @@ pub type Reason = Text<0, { limits::REASON_BYTES_MAX }>;
 pub type Seen = Text<1, { limits::IDENTITY_BYTES_MAX }>;
 /// A zone, `l2.mode` or `l2.link`.
 pub type Word = Text<1, { limits::ZONE_BYTES_MAX }>;
-/// What clients hand back as they got it: a cursor, or the `next` of a list.
+/// A text that clients hand back unchanged: a cursor, or the `next` of a list.
 pub type Cursor = Text<1, { limits::CURSOR_BYTES_MAX }>;
 /// The beginning of owners' names; also prefixes of slots.
 pub type OwnerPrefix = Text<1, { limits::IDENTITY_BYTES_MAX }>;
@@ -231,7 +231,7 @@ impl<const MIN: usize, const MAX: usize> Text<MIN, MAX> {
     /// Checks and keeps a text.
     ///
     /// # Errors
-    /// [`InvalidText`] says what may not be.
+    /// [`InvalidText`] says what is wrong.
     pub fn new(text: CompactString) -> Result<Self, InvalidText> {
         if text.len() < MIN {
             return Err(InvalidText::Empty);
@@ -355,7 +355,7 @@ fn check_hostname(text: &str) -> Result<CompactString, String> {
 }
 
 checked_text!(
-    /// The first three bytes of the MACs that a network makes, in lower case with `:`.
+    /// The first three bytes of the MACs that a network generates, in lower case with `:`.
     MacPrefix, "the beginning of a MAC", check_mac_prefix, {
         "type": "string", "pattern": "^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){2}$",
         "description": "The first three bytes of the MACs that a network makes"
@@ -363,8 +363,12 @@ checked_text!(
 );
 
 fn check_mac_prefix(text: &str) -> Result<CompactString, String> {
-    let wrong =
-        || format!("is {:?}, not the first three bytes of a MAC in hexadecimal digits, as 52:54:00", shortened(text));
+    let wrong = || {
+        format!(
+            "is {:?}, not the first three bytes of a MAC in hexadecimal digits, for example 52:54:00",
+            shortened(text)
+        )
+    };
     let parts = if text.contains('-') { text.split('-') } else { text.split(':') };
     let two_digits = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     if text.len() != 8 || !parts.clone().all(two_digits) {

@@ -12,9 +12,9 @@ use crate::server::Starting;
 
 const LAN: &str = "network=\"lan\"";
 const SMALL: &str = "network=\"small\"";
-/// More than one connection may have wait for capacity, and fewer than it may have under way.
+/// More than may wait for capacity on one connection, and fewer than may be under way there.
 const CROWD: usize = 700;
-/// Connections that the server has at once, at most.
+/// The most connections that the server accepts at once.
 const CONNECTIONS_MAX: usize = 24;
 
 pub fn run() -> BTreeSet<&'static str> {
@@ -33,7 +33,7 @@ pub fn run() -> BTreeSet<&'static str> {
     let operator = Operator { rpc: server.address, http: server.http, redis: 0, data: &data };
     let mut caller = Caller::to(server.address).unwrap();
 
-    // One time is enough.
+    // One decline is enough.
     let mut declined = String::new();
     scene.provoked("AllodAddressDeclined", LAN, || {
         declined = caller.granted("lan", "d");
@@ -52,11 +52,12 @@ pub fn run() -> BTreeSet<&'static str> {
     let more = |cidr| [&blanks[..], &[("CIDR", cidr)]].concat();
     operator.follows("AllodNetworkNearlyFull", &more("10.3.0.0/24"), &mut no_unit);
     scene.stops("AllodNetworkNearlyFull", LAN);
-    // At this pace that much more would be gone within the day, too.
+    // At this pace that much more would also be gone within the day.
     operator.follows("AllodNetworkFullSoon", &more("10.128.0.0/9"), &mut no_unit);
     scene.stops("AllodNetworkFullSoon", LAN);
 
     refused(&scene, &operator, &mut caller);
+    lacked(&scene, &operator, &mut caller);
     crowded(&scene, &operator, &mut caller);
     kept(&scene, &operator);
 
@@ -68,7 +69,7 @@ pub fn run() -> BTreeSet<&'static str> {
     let plan = &directory.path().join("shop.yaml").display().to_string();
     let applied: serde_json::Value =
         serde_json::from_str(&server.allod_ok(&["deployment", "apply", plan, "--format", "json"])).unwrap();
-    // Five hours later.
+    // Five hours pass.
     scene.provoked("AllodDeployUncommitted", "", || clock.jump(5 * 3_600));
     let blanks = [("NAME", "shop"), ("N", &*applied["plan"].to_string())];
     let listed = operator.follows("AllodDeployUncommitted", &blanks, &mut no_unit);
@@ -78,7 +79,7 @@ pub fn run() -> BTreeSet<&'static str> {
     scene.end()
 }
 
-/// A network is full for somebody who asks again and again.
+/// A network is full, and somebody asks it again and again.
 fn refused(scene: &Scene, operator: &Operator<'_>, caller: &mut Caller) {
     for n in 0..6 {
         caller.granted("small", &format!("o{n}"));
@@ -90,7 +91,7 @@ fn refused(scene: &Scene, operator: &Operator<'_>, caller: &mut Caller) {
         scene.is_firing("AllodNetworkRefuses", SMALL)
     });
     scene.fires("AllodNetworkRefuses", SMALL);
-    // It says which command frees space; that one is taken as it is printed.
+    // The answer says which command frees space; that command is taken as it is printed.
     let told = operator.follows("AllodNetworkRefuses", &[("NETWORK", "small")], &mut no_unit);
     let advised = told.split('`').find(|quoted| quoted.starts_with("allod subnet add"));
     let advised = advised.unwrap_or_else(|| panic!("{told}")).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -99,13 +100,31 @@ fn refused(scene: &Scene, operator: &Operator<'_>, caller: &mut Caller) {
     scene.stops("AllodNetworkRefuses", SMALL);
 }
 
-/// So many wait for capacity that the next are sent away.
+/// Somebody asks again and again for IPv6, in a network that has none: the network is not full.
+fn lacked(scene: &Scene, operator: &Operator<'_>, caller: &mut Caller) {
+    let six = json!({"network": "lan", "owner": "six", "family": 6});
+    until("AllodNetworkHasNoPool fires", || {
+        let answer = caller.call("ip.allocate", &six).unwrap();
+        assert_eq!(answer["error"]["data"]["kind"], "not_enough_capacity", "{answer}");
+        scene.is_firing("AllodNetworkHasNoPool", LAN)
+    });
+    scene.fires("AllodNetworkHasNoPool", LAN);
+    assert!(!scene.is_firing("AllodNetworkRefuses", LAN));
+    let blanks = [("NETWORK", "lan"), ("CIDR", "2001:db8:6::/64")];
+    let told = operator.follows("AllodNetworkHasNoPool", &blanks, &mut no_unit);
+    assert!(told.contains("10.2.0.0/26"), "{told}");
+    let answer = caller.call("ip.allocate", &six).unwrap();
+    assert!(answer["result"]["address"].is_string(), "{answer}");
+    scene.stops("AllodNetworkHasNoPool", LAN);
+}
+
+/// So many requests wait for capacity that further ones are refused.
 fn crowded(scene: &Scene, operator: &Operator<'_>, caller: &mut Caller) {
     for n in 0..2 {
         caller.granted("tiny", &format!("o{n}"));
     }
     until("AllodOverloaded fires", || {
-        // Who hangs up waits no more.
+        // The previous crowd has hung up, so it no longer waits.
         let mut crowd = Caller::to(operator.rpc).unwrap();
         for n in 0..CROWD {
             let asked = json!({"network": "tiny", "owner": format!("w{n}"), "wait_seconds": 600});
@@ -121,14 +140,14 @@ fn crowded(scene: &Scene, operator: &Operator<'_>, caller: &mut Caller) {
     scene.stops("AllodOverloaded", "");
 }
 
-/// Clients keep as many connections as there may be, so the next are turned away.
+/// Clients keep as many connections as the server accepts, so the next ones are turned away.
 fn kept(scene: &Scene, operator: &Operator<'_>) {
     let mut kept: Vec<Caller> = Vec::new();
     until("AllodTurnsAway fires", || {
         let mut next = Caller::to(operator.rpc).unwrap();
         match next.call("server.ping", &json!({})) {
             Ok(answer) if answer["error"].is_null() => kept.push(next),
-            // Told so, or hung up on before that could be read.
+            // The client was told so, or the connection was closed before it could read that.
             Ok(_) | Err(_) => {}
         }
         scene.is_firing("AllodTurnsAway", "")

@@ -1,5 +1,6 @@
 //! A failover with loss: a node acknowledges what the replica lacks, and stands still; the replica is promoted, and another
-//! node goes on from there and gives some of it to others. Then the first one wakes, and cannot reach the other at first.
+//! node goes on from there and grants some of the same addresses. Then the first node wakes, and at first cannot reach the
+//! other one.
 
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use super::scene::{Scene, Seen, until};
 use super::store::redis_in;
 use crate::nodes::Cluster;
 
-/// Which node owns the register, if one does that is not this one.
+/// The node that owns the register; waits until one does that is not this one.
 fn owner_but(cluster: &Cluster, not: Option<usize>) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(cluster.owner_but(not))
@@ -56,7 +56,7 @@ pub fn run() -> BTreeSet<&'static str> {
         cluster.signal(owner, "-STOP");
         owner_but(&cluster, Some(owner));
         cluster.signal(owner, "-CONT");
-        // It learns that it is not the owner any more.
+        // The node learns that it is no longer the owner.
         std::thread::sleep(Duration::from_millis(300));
         scene.is_firing("AllodTakenAgainAndAgain", "")
     });
@@ -71,7 +71,7 @@ pub fn run() -> BTreeSet<&'static str> {
         cluster.kill(0);
         let address = cluster.again(0);
         seen[0].moved(address, cluster.http(0));
-        // The time of its start is told in hundredths of a second, and it has to be scraped.
+        // The start time is published in whole seconds, and it has to be scraped.
         std::thread::sleep(Duration::from_millis(300));
         scene.is_firing("AllodRestarts", &instance)
     });

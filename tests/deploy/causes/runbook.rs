@@ -1,8 +1,8 @@
-//! What `deploy/README.md` says to do about an alert, done as it stands there: commands are read from the page, and only the
+//! Does what `deploy/README.md` says to do about an alert, as it stands there: commands are read from the page, and only the
 //! words in capitals are filled in.
 //!
-//! Where a server, its files and Redis are is another place here; there is no systemd, so what it is asked for is done to the
-//! processes, and what `journalctl` would show is the log that they wrote.
+//! The server, its files and Redis are in other places here. There is no systemd: what it is asked to do is done to the
+//! processes, and `journalctl` shows the log that they wrote.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,10 +11,10 @@ use std::process::Command;
 use crate::server::allod;
 use crate::tools::read;
 
-/// Programs that the page has somebody run.
+/// The programs that the page tells an operator to run.
 const PROGRAMS: [&str; 6] = ["allod", "systemctl", "journalctl", "curl", "redis-cli", "df"];
 
-/// The commands of an alert, in their order.
+/// The commands for an alert, in their order.
 fn commands(alert: &str) -> Vec<String> {
     let page = read("deploy/README.md");
     let named = |line: &&str| {
@@ -31,25 +31,25 @@ fn commands(alert: &str) -> Vec<String> {
     commands
 }
 
-/// Somebody who looks after these.
+/// Somebody who looks after these servers.
 pub struct Operator<'a> {
     pub rpc: SocketAddr,
     pub http: SocketAddr,
-    /// Where Redis is, if there is one.
+    /// The port of Redis, if there is one.
     pub redis: u16,
-    /// What is `/var/lib/allod` elsewhere; the log is beside it.
+    /// The directory in place of `/var/lib/allod`; the log is beside it.
     pub data: &'a Path,
 }
 
 impl Operator<'_> {
-    /// Does what the page says of an alert; what was printed. `says` fills in the words in capitals; `systemd` is asked to
-    /// `start`, `stop`, `restart` or tell the `status` of a unit.
+    /// Does what the page says about an alert, and returns what was printed. `says` fills in the words in capitals;
+    /// `systemd` is asked to `start`, `stop` or `restart` a unit, or for its `status`.
     #[track_caller]
     pub fn follows(&self, alert: &str, says: &[(&str, &str)], systemd: &mut dyn FnMut(&str, &str)) -> String {
         commands(alert).iter().map(|command| self.does(command, says, systemd)).collect()
     }
 
-    /// One command, as it stands somewhere.
+    /// Runs one command as it is printed, on the page or by another command.
     #[track_caller]
     pub fn does(&self, command: &str, says: &[(&str, &str)], systemd: &mut dyn FnMut(&str, &str)) -> String {
         let http = self.http.to_string();
@@ -61,7 +61,7 @@ impl Operator<'_> {
             }
             word.replace("127.0.0.1:7401", &http).replace("/var/lib/allod", &self.data.display().to_string())
         };
-        // What would go into a file is what is printed.
+        // What would go into a file is returned as printed.
         let command = command.split(" > ").next().unwrap_or_default();
         let words: Vec<String> = command.split(' ').map(word).collect();
         let (program, arguments) = words.split_first().unwrap();
@@ -76,7 +76,7 @@ impl Operator<'_> {
             }
             "allod" => {
                 let mut run = Command::new(allod());
-                // Nobody is here to be asked.
+                // There is nobody to ask.
                 run.env("ALLOD_SERVER", self.rpc.to_string()).arg("--yes");
                 run
             }
@@ -89,13 +89,13 @@ impl Operator<'_> {
         };
         let output = run.args(arguments).output().unwrap();
         let printed = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
-        // A Redis that is gone answers no `ping`: that is what one wants to know.
+        // A Redis that is gone does not answer `ping`, which is what the command is meant to find out.
         assert!(output.status.success() || program == "redis-cli", "`{command}`: {printed}");
         printed
     }
 }
 
-/// Where nothing is asked of systemd.
+/// For commands that ask nothing of systemd.
 pub fn no_unit(verb: &str, unit: &str) {
     panic!("`systemctl {verb} {unit}` has nothing to do with this");
 }

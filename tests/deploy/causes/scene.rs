@@ -1,4 +1,5 @@
-//! A Prometheus with the shipped rules over the nodes of a story, who asks them, and what fired and stopped there.
+//! A Prometheus with the shipped rules over the nodes of a story, clients of these nodes, and the record of what fired and
+//! stopped.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,15 +17,15 @@ use crate::redis::process::ports::free_port;
 use crate::tools::{read, yaml};
 use crate::wire::Wire;
 
-/// How often a scene is scraped and judged; shipped are 15 s.
+/// How often a scene is scraped and judged; the shipped interval is 15 s.
 const EVERY: &str = "200ms";
-/// Durations of the rules are shorter by this: an hour takes 30 s, in which a register can change hands three times, and five
-/// minutes have twelve scrapes.
+/// The factor by which the durations of the rules are shortened: an hour takes 30 s, in which a register can change hands
+/// three times, and five minutes contain twelve scrapes.
 const FASTER: u64 = 120;
-/// Against hanging only.
+/// A limit only against hanging.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// An expression with each of its durations (`[5m]`, `offset 1h`) exchanged.
+/// Exchanges each duration of an expression (`[5m]`, `offset 1h`).
 fn with_durations(expression: &str, exchanged: impl Fn(&str) -> String) -> String {
     let (mut text, mut rest) = (String::new(), expression);
     while let Some(begin) = ["[", " offset "].iter().filter_map(|mark| Some(rest.find(mark)? + mark.len())).min() {
@@ -36,8 +37,8 @@ fn with_durations(expression: &str, exchanged: impl Fn(&str) -> String) -> Strin
     text + rest
 }
 
-/// The rules with the same expressions and thresholds, but that `for:` and durations in them are shorter: nobody waits an hour for
-/// a test, and what matters is which series a rule looks at, not for how long.
+/// The rules with the same expressions and thresholds, but shorter durations and `for:`. Nobody waits an hour for a test,
+/// and what matters is which series a rule looks at, not for how long.
 fn hurried(rules: &str) -> String {
     let shorter = |duration: &str| {
         let (number, unit) = duration.split_at(duration.len() - 1);
@@ -67,16 +68,19 @@ fn in_a_hurry_nothing_of_a_rule_changes_but_its_durations() {
         groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
     };
     let outside = |rule: &Value| with_durations(rule["expr"].as_str().unwrap(), |_| String::new());
+    assert_eq!(rules(&shipped).len(), rules(&hurried).len());
     for (shipped, hurried) in rules(&shipped).iter().zip(&rules(&hurried)) {
         assert_eq!((&shipped["alert"], outside(shipped)), (&hurried["alert"], outside(hurried)));
         assert_eq!(shipped["for"].is_string(), hurried["for"].is_string());
-        assert_ne!((&shipped["for"], &shipped["expr"]), (&hurried["for"], &json!("")));
+        let has_duration = shipped["for"].is_string() || shipped["expr"] != outside(shipped);
+        let is_changed = (&shipped["for"], &shipped["expr"]) != (&hurried["for"], &hurried["expr"]);
+        assert_eq!(is_changed, has_duration, "{shipped}");
     }
     assert!(hurried.contains("[30000ms]) > 0 or ") && hurried.contains(" offset 30000ms)"), "{hurried}");
     assert!(hurried.contains("[30000ms]) > 0") && hurried.contains(" for: 500ms\n"), "{hurried}");
 }
 
-/// A node where Prometheus and those who ask it see it: at one place, wherever its process listens.
+/// A node as Prometheus and its clients see it: at one address, wherever its process listens.
 pub struct Seen {
     pub rpc: Wire,
     pub http: Wire,
@@ -87,7 +91,7 @@ impl Seen {
         Self { rpc: Wire::to(rpc), http: Wire::to(http) }
     }
 
-    /// Where nothing is yet.
+    /// Leads to no server yet.
     pub fn nowhere() -> Self {
         let nobody = || ([127, 0, 0, 1], free_port()).into();
         Self::at(nobody(), nobody())
@@ -106,7 +110,7 @@ pub struct Scene {
     stopped: RefCell<BTreeSet<&'static str>>,
 }
 
-/// Waits for a fact.
+/// Waits until something is so.
 #[track_caller]
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let end = Instant::now() + WAIT_MAX;
@@ -117,7 +121,7 @@ pub fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 impl Scene {
-    /// Begins when one of them was scraped.
+    /// Starts Prometheus; returns once it has scraped one of the nodes.
     #[track_caller]
     pub fn of(nodes: &[&Seen]) -> Self {
         let targets: Vec<SocketAddr> = nodes.iter().map(|seen| seen.http.address).collect();
@@ -133,14 +137,14 @@ impl Scene {
         self.prometheus.series(&query).is_some_and(|series| !series.is_empty())
     }
 
-    /// Waits until it fires. These labels are those of one alert among several of this name.
+    /// Waits until an alert fires. The labels select one of several alerts of this name.
     #[track_caller]
     pub fn fires(&self, alert: &'static str, labels: &str) {
         until(&format!("{alert} fires"), || self.is_firing(alert, labels));
         self.fired.borrow_mut().insert(alert);
     }
 
-    /// It does not fire, something is done, it fires.
+    /// Checks that an alert does not fire, does something, and waits until it fires.
     #[track_caller]
     pub fn provoked(&self, alert: &'static str, labels: &str, cause: impl FnOnce()) {
         until(&format!("{alert} does not fire"), || !self.is_firing(alert, labels));
@@ -148,14 +152,14 @@ impl Scene {
         self.fires(alert, labels);
     }
 
-    /// Waits until it does not fire any more.
+    /// Waits until an alert no longer fires.
     #[track_caller]
     pub fn stops(&self, alert: &'static str, labels: &str) {
         until(&format!("{alert} stops"), || !self.is_firing(alert, labels));
         self.stopped.borrow_mut().insert(alert);
     }
 
-    /// What fired and stopped.
+    /// The alerts that fired; each must have stopped, too.
     #[track_caller]
     pub fn end(self) -> BTreeSet<&'static str> {
         let fired = self.fired.take();
@@ -164,7 +168,7 @@ impl Scene {
     }
 }
 
-/// A connection of somebody who asks one thing after the other.
+/// A connection on which requests are sent one after the other.
 pub struct Caller(BufReader<TcpStream>);
 
 impl Caller {
@@ -175,13 +179,13 @@ impl Caller {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// Sends without waiting for an answer.
+    /// Sends a request without waiting for its answer.
     pub fn send(&mut self, method: &str, params: &Value) -> std::io::Result<()> {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         self.0.get_mut().write_all(format!("{request}\n").as_bytes())
     }
 
-    /// Some answer.
+    /// Reads the next answer.
     pub fn heard(&mut self) -> std::io::Result<Value> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
@@ -193,7 +197,8 @@ impl Caller {
         self.heard()
     }
 
-    /// A grant that must succeed: address. On a busy machine Redis may answer so late that a node asks for patience.
+    /// Makes a grant that must succeed, and returns the address. On a busy machine Redis may answer so late that the node
+    /// asks to wait.
     #[track_caller]
     pub fn granted(&mut self, network: &str, owner: &str) -> String {
         let (asked, end) = (json!({"network": network, "owner": owner}), Instant::now() + WAIT_MAX);
@@ -209,7 +214,7 @@ impl Caller {
     }
 }
 
-/// Somebody who takes an address and gives it back all the time, whatever it is answered. Dropping it ends that.
+/// A client that takes an address and gives it back all the time, whatever it is answered. Dropping it ends that.
 pub struct Asking {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -241,7 +246,7 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        // It ends with the answer that is under way.
+        // The thread ends after the answer that is under way.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

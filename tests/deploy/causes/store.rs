@@ -1,5 +1,5 @@
-//! What the store meets: a replica of Redis is killed, Redis is far away, keeps no file, its memory is full, it goes back; and a register
-//! that is scraped as part of another.
+//! Alerts about the store: a replica of Redis is killed, Redis is far away, keeps no file, its memory is full, it goes back,
+//! somebody deletes records; and a second register is scraped as part of this one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::nodes::Cluster;
 use crate::redis::Redis;
 use crate::server::{Server, http_get};
 
-/// A Redis in a place of its own.
+/// A Redis in a directory of its own.
 pub fn redis_in(directory: &Path, name: &str, settings: &[&str]) -> Redis {
     let place = directory.join(name);
     std::fs::create_dir(&place).unwrap();
@@ -21,11 +21,11 @@ pub fn redis_in(directory: &Path, name: &str, settings: &[&str]) -> Redis {
 /// A replica that has what its primary has.
 pub fn replica_of(primary: &Redis, directory: &Path) -> Redis {
     let replica = redis_in(directory, "replica", &["--replicaof", "127.0.0.1", &primary.port().to_string()]);
-    until("the replica follows", || replica.text(&["INFO", "replication"]).contains("master_link_status:up"));
+    until("the replica follows", || replica.follows());
     replica
 }
 
-/// A wait for one replica, which one that was just made may not answer yet.
+/// Does a write wait for one replica successfully? A replica that was just started may not answer yet.
 fn is_answered(primary: &Redis) -> bool {
     let mut connection = redis::Client::open(primary.url()).unwrap().get_connection().unwrap();
     let mut pipe = redis::pipe();
@@ -58,7 +58,7 @@ pub fn run() -> BTreeSet<&'static str> {
     assert!(told.contains("connected_slaves:0"), "{told}");
     scene.stops("AllodReplicaMissing", "");
 
-    // There and back: longer than the alert allows, and short enough that each of its ranges, short as they are, has answers.
+    // Longer than the alert allows, there and back, but short enough that even each shortened range contains answers.
     scene.provoked("AllodSlow", "", || cluster.to_redis[0].delay(Duration::from_millis(150)));
     let told = operator.follows("AllodSlow", &[], &mut no_unit);
     assert!(told.contains("allod_commit_duration_seconds_sum"), "{told}");
@@ -70,7 +70,7 @@ pub fn run() -> BTreeSet<&'static str> {
     operator.follows("AllodStoreForgets", &[], &mut no_unit);
     scene.stops("AllodStoreForgets", "");
 
-    // One failure has to be a rise.
+    // The first failure has to be a rise, so the count must exist before.
     assert!(cluster.metrics(0).contains("allod_commit_failures_total{class=\"mismatch\"} 0"));
     scene.provoked("AllodStoreNotReady", "", || primary.ask(&["CONFIG", "SET", "maxmemory", "1"]));
     scene.fires("AllodCommitsFail", "");
@@ -95,7 +95,7 @@ pub fn run_back() -> BTreeSet<&'static str> {
     let scene = Scene::of(&[&seen, &other]);
     cluster.allod(0, &["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
 
-    // Its file is older than what was acknowledged.
+    // The file of Redis is older than what was acknowledged after it.
     redis.ask(&["SAVE"]);
     let mut caller = Caller::to(cluster.address(0)).unwrap();
     let granted: Vec<String> = (0..5).map(|n| caller.granted("lan", &format!("o{n}"))).collect();
@@ -122,7 +122,7 @@ pub fn run_back() -> BTreeSet<&'static str> {
     scene.end()
 }
 
-/// Somebody deletes records in Redis by hand: one that is missed by nobody, and a key that others vouch for.
+/// Somebody deletes records in Redis by hand: one record whose loss nothing in Redis shows, and a key that others vouch for.
 pub fn run_touched() -> BTreeSet<&'static str> {
     let directory = tempfile::tempdir().unwrap();
     let redis = redis_in(directory.path(), "redis", &[]);
@@ -137,7 +137,7 @@ pub fn run_touched() -> BTreeSet<&'static str> {
     }
     let mut caller = Caller::to(cluster.address(0)).unwrap();
     let held = ["a", "b"].map(|owner| caller.granted("lan", owner));
-    // `HGET KEY FIELD`, as the command has it.
+    // The command prints `HGET KEY FIELD`.
     let command = cluster.allod(0, &["cluster", "key", "lan", &held[0]]);
     let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches('\'')).collect();
     let at = words.iter().position(|word| *word == "HGET").unwrap_or_else(|| panic!("{command}"));
@@ -152,7 +152,7 @@ pub fn run_touched() -> BTreeSet<&'static str> {
     assert!(told.contains("memory and store differ") && told.contains("held by `a`"), "{told}");
     seen.moved(cluster.restart(0), cluster.http(0));
     scene.stops("AllodNetworkStopped", "");
-    // It is as the page says: by the store nobody holds it, and whoever does claims it.
+    // As the page says: according to the store nobody holds the address, and its holder claims it.
     cluster.allod(0, &["ip", "claim", "lan", &held[0], "--owner", "a"]);
 
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();

@@ -1,7 +1,7 @@
-//! What lies in a data directory, or in Redis, as a text that a repository keeps, and back.
+//! The contents of a data directory or of Redis as text for a repository, and back.
 //!
-//! Of files, `== NAME LENGTH` and what is not zero, 32 bytes a line: `OFFSET HEX`. Of Redis, the commands that bring it back,
-//! one a line; words that are not plain are `hex:…`.
+//! For files: `== NAME LENGTH`, and then the lines that are not all zero, 32 bytes each: `OFFSET HEX`. For Redis: the
+//! commands that restore it, one per line; words that are not plain are `hex:…`.
 
 use std::fmt::Write;
 use std::os::unix::fs::FileExt;
@@ -71,7 +71,7 @@ fn connect(url: &str) -> redis::Connection {
     redis::Client::open(url).unwrap().get_connection().unwrap()
 }
 
-/// Without what ends by itself: which nodes were seen, and who leased the register.
+/// Leaves out what ends by itself: which nodes were seen, and who leased the register.
 pub fn of_redis(url: &str) -> String {
     let mut connection = connect(url);
     let mut keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();

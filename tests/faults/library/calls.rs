@@ -1,4 +1,4 @@
-//! One server: answers that are lost, and kills.
+//! The client library with one server: lost answers and kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::super::server::Server;
 use super::super::wire::{Way, Wire};
 use super::{client, make_lan, members, requests, until_asked, until_held};
 
-/// Calls that are carried out while their answers are held back, and then lost.
+/// Calls whose answers are held back after they took effect, and are then lost.
 const CALLS: usize = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn a_release_whose_answer_was_lost_is_repeated_only_by_generation() {
     let ((plain, guarded), ()) = tokio::join!(calls, cut);
     let Err(ClientError::Unknown { method, look, .. }) = plain else { panic!("{plain:?}") };
     assert_eq!((method.as_str(), look.contains("if_generation")), ("ip.release", true));
-    // Released by the first try: of a repeat nothing is left to be released.
+    // The first try released it, so there was nothing left for the repeat to release.
     assert_eq!(guarded.unwrap()["released"], json!([]));
     until_asked(server.http, "ip.release", 3).await;
     client.call("server.ping", members(json!({}))).await.unwrap();
@@ -91,7 +91,7 @@ async fn what_is_repeated_takes_effect_in_its_old_order() {
     let note =
         |n: usize| members(json!({"network": "lan", "address": held["address"], "set": {"note": n.to_string()}}));
     for n in 0..2 * CALLS {
-        // The second half is polled for the first time when the first was lost, and before it was repeated.
+        // The second half is polled for the first time after the first half was lost and before it is repeated.
         if n == CALLS {
             let last = (CALLS - 1).to_string();
             until_held(server.address, |held| held[0]["note"] == *last).await;
@@ -117,8 +117,8 @@ async fn what_is_repeated_takes_effect_in_its_old_order() {
         .iter()
         .filter_map(|event| event["after"]["note"].as_str()?.parse().ok())
         .collect();
-    // All of the first half took effect before it was lost, and again when it was repeated; so may the first of the second,
-    // if it left just before the cut.
+    // All of the first half took effect before its answers were lost, and again when it was repeated. So may the beginning
+    // of the second half, if it left just before the cut.
     let lost = notes.len() - 2 * CALLS;
     assert!(lost >= CALLS, "{notes:?}");
     let expected: Vec<usize> = (0..lost).chain(0..2 * CALLS).collect();
@@ -131,7 +131,7 @@ async fn over_kills_every_grant_by_slot_is_answered_and_always_with_the_same_add
     let data = directory.path().join("data");
     let mut server = Server::start(&data);
     make_lan(server.address).await;
-    // The address stays while the processes behind it come and go.
+    // The address of the wire stays the same while the processes behind it come and go.
     let wire = Wire::to(server.address);
     let client = client(&[wire.address]);
     let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -154,7 +154,7 @@ async fn over_kills_every_grant_by_slot_is_answered_and_always_with_the_same_add
             told
         });
     }
-    // Somebody who lets go what it may not let go twice.
+    // A caller whose release must not be repeated.
     let (releasing, ending) = (client.clone(), Arc::clone(&stop));
     let releaser = tokio::spawn(async move {
         while !ending.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! `allod watch` over kills: a line for each event, and none twice.
+//! `allod watch` across kills: one line for each event, and no event twice.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ async fn the_command_prints_each_event_once_over_kills_and_says_that_it_tries_ag
             let ask = json!({"network": "lan", "owner": format!("{round}/{owner}")});
             client.call("ip.allocate", members(ask)).await.unwrap();
         }
-        // It is connected before the first kill.
+        // The command has connected before the first kill.
         if let Some(begun) = begun.take() {
             tokio::time::timeout(PATIENCE, begun).await.expect("it begins").unwrap();
         }

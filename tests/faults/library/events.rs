@@ -1,4 +1,4 @@
-//! A watch tells each event once, in order, whatever happens to what it is connected to.
+//! A watch tells each event once, in order, whatever happens to the server that it is connected to.
 
 use allod::client::{Client, ClientError, Told, Watch};
 use serde_json::{Value, json};
@@ -22,14 +22,14 @@ async fn event(watch: &mut Watch) -> Value {
     }
 }
 
-/// One change after the other: owners `from..from + EVENTS` are granted an address each.
+/// Makes one change after the other: each of the owners `from..from + EVENTS` is granted an address.
 async fn grow(client: &Client, from: usize) {
     for owner in from..from + EVENTS {
         client.call("ip.allocate", members(json!({"network": "lan", "owner": owner.to_string()}))).await.unwrap();
     }
 }
 
-/// The next events are those of `grow`, and nothing is between them.
+/// Checks that the next events are those of `grow`, with nothing between them.
 async fn follow(watch: &mut Watch, from: usize) {
     for owner in from..from + EVENTS {
         let event = event(watch).await;
@@ -47,19 +47,19 @@ async fn a_watch_over_kills_tells_each_event_once_and_in_order() {
     let client = client(&[wire.address]);
     let mut by_name = client.watch(members(json!({"network": "lan"}))).await.unwrap();
     let mut of_all = client.watch(members(json!({}))).await.unwrap();
-    // Nothing was told yet when it is killed for the first time.
+    // The first kill comes before anything was told.
     for round in 0..3 {
         server.kill();
         server = Server::start(&data);
         wire.lead_to(server.address);
         grow(&client, round * EVENTS).await;
         follow(&mut by_name, round * EVENTS).await;
-        // Read behind the next kill.
+        // This watch reads the events of a round only after the next kill.
         if round > 0 {
             follow(&mut of_all, (round - 1) * EVENTS).await;
         }
     }
-    // A network that has another name, and then is no more, is still this one.
+    // The watch follows a network that is renamed and then deleted.
     let mut raw = Raw::connect(server.address).await.unwrap();
     raw.call("network.update", json!({"network": "lan", "set": {"name": "office"}})).await.ok();
     assert_eq!(event(&mut by_name).await["type"], "network_changed");
@@ -84,7 +84,7 @@ async fn a_watch_goes_on_at_another_node_without_gap_or_repeat() {
     cluster.kill(owner);
     follow(&mut watch, EVENTS).await;
     grown.await.unwrap();
-    // Another watch of its cursor goes on where this one is.
+    // A new watch from this one's cursor goes on where this one stands.
     let since = watch.cursor().to_owned();
     grow(&client, 2 * EVENTS).await;
     follow(&mut watch, 2 * EVENTS).await;
@@ -103,7 +103,7 @@ async fn a_watch_whose_history_was_cut_off_says_so_with_the_last_common_cursor()
     let mut watch = client.watch(members(json!({}))).await.unwrap();
     grow(&client, 0).await;
     follow(&mut watch, 0).await;
-    // What comes back has another history.
+    // The server that comes back has another history.
     server.stop();
     std::fs::remove_dir_all(&data).unwrap();
     let server = Server::start(&data);

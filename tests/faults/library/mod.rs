@@ -1,6 +1,6 @@
 //! The client library, against real nodes that are killed, stopped and cut off while calls are in flight.
 //!
-//! `calls`, `command`: one server; `nodes`: several on one Redis; `events`: a watch over kills.
+//! `calls` and `command` use one server, `nodes` several on one Redis; `events` watches across kills.
 
 mod calls;
 mod command;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::client::Client as Raw;
 use super::server::http_get;
 
-/// Longest that anything may take, on whatever machine.
+/// The longest that anything may take, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn members(object: Value) -> Map<String, Value> {
@@ -38,7 +38,7 @@ async fn make_lan(server: SocketAddr) {
     raw.call("network.create", json!({"name": "lan", "subnets": subnets})).await.ok();
 }
 
-/// Waits until this is true of what is held.
+/// Waits until this is true of what is held, and returns that.
 async fn until_held(server: SocketAddr, is: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     let mut raw = Raw::connect(server).await.unwrap();
     let end = Instant::now() + PATIENCE;
@@ -52,7 +52,7 @@ async fn until_held(server: SocketAddr, is: impl Fn(&[Value]) -> bool) -> Vec<Va
     }
 }
 
-/// What all counters of a method sum up to.
+/// The sum of all request counters of a method.
 fn requests(http: SocketAddr, method: &str) -> u64 {
     let begin = format!("allod_requests_total{{method=\"{method}\",");
     let metrics = http_get(http, "/metrics");
@@ -60,7 +60,7 @@ fn requests(http: SocketAddr, method: &str) -> u64 {
     of_method.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Waits until a server counts so many requests of a method: it does so a little later than it answers.
+/// Waits until a server has counted this many requests of a method, which it does a little after it answers.
 async fn until_asked(http: SocketAddr, method: &str, count: u64) {
     let end = Instant::now() + PATIENCE;
     while requests(http, method) != count {

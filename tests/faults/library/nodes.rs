@@ -1,4 +1,4 @@
-//! Several nodes on one Redis: the next address, and redirects.
+//! The client library with several nodes on one Redis: it goes on by its next address, and it follows redirects.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::super::nodes::Cluster;
 use super::super::redis::Redis;
 use super::{client, client_with, make_lan, members, until_asked};
 
-/// So many owners ask for an address, a few at a time; what they are told.
+/// This many owners each ask for an address, a few at a time. Returns the answers.
 async fn grants(client: &Client, who: &str, count: usize) -> Vec<Value> {
     let mut calls = JoinSet::new();
     let mut granted = Vec::new();
@@ -77,7 +77,7 @@ async fn a_client_that_follows_redirects_asks_the_owner_itself_and_the_next_one_
     let owner = cluster.owner_but(None).await;
     let other = 1 - owner;
     make_lan(cluster.address(owner)).await;
-    // It knows only the node that does not own the register.
+    // The client knows only the node that does not own the register.
     let client = client_with(&[cluster.address(other)], Options { redirect: true, ..Options::default() });
     let mut granted = grants(&client, "before", 200).await;
     let forwarded = |node: usize| {
@@ -87,7 +87,7 @@ async fn a_client_that_follows_redirects_asks_the_owner_itself_and_the_next_one_
             .find_map(|line| line.strip_prefix("allod_forwarded_requests_total ")?.trim().parse::<f64>().ok())
     };
     assert_eq!(forwarded(other).unwrap_or(0.0), 0.0, "nothing went through it");
-    // The owner was asked, once each.
+    // The owner itself was asked, once for each call.
     until_asked(cluster.http(owner), "ip.allocate", 200).await;
     let asking = tokio::spawn(async move { (grants(&client, "during", 200).await, client) });
     cluster.kill(owner);

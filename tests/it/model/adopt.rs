@@ -1,5 +1,5 @@
-//! Taking over from the server what only the server can know: ids, generations, versions at birth, random choices.
-//! And the way back: names of such values in generated requests, put in when the request is sent.
+//! Adopts from the server what only the server can know: ids, generations, versions of new networks, random choices.
+//! Conversely, names of such values in generated requests are replaced when the request is sent.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use super::compare::{compare, objects};
 use super::errors::ModelError;
 use super::nouns::time;
 
-/// What the server answered: the result, or kind and data of the error.
+/// The server's answer: the result, or kind and data of the error.
 pub type Answer = Result<Value, (String, Value)>;
 
 impl Model {
-    /// Carries out the request, following the server's answer where it was free to choose, and compares the two.
-    /// After an `Err` the model's state is worthless.
+    /// Carries out a request, following the server's answer where the server was free to choose, and compares the two. After
+    /// an `Err` the model's state is worthless.
     pub fn call_with_answer(
         &mut self,
         now_ms: u64,
@@ -55,8 +55,8 @@ impl Model {
         compare(method, dry, &Ok(expected), server).map_err(told)
     }
 
-    /// Whether a later item of an acquire still fits may hang on a free choice for an earlier one, which a refusal
-    /// does not show: then want of capacity is accepted as it is.
+    /// Whether a later item of an acquire still fits may depend on a free choice for an earlier one, which a refusal does
+    /// not show. In that case want of capacity is accepted.
     fn unlucky(&self, method: &str, mine: &Result<Value, ModelError>, server: &Answer) -> bool {
         let refused = server.as_ref().is_err_and(|(kind, _)| kind == "not_enough_capacity");
         let could_be = mine.as_ref().map_or_else(|error| error.kind == "not_enough_capacity", |_| true);
@@ -69,7 +69,8 @@ impl Model {
         self.hint.as_ref()?.pointer(&pointer)?.as_str()?.parse().ok()
     }
 
-    /// Every generation granted now is higher than all before it in its network, and none is given twice.
+    /// Checks that every generation granted now is higher than all earlier ones in its network, and that none is given
+    /// twice.
     fn learn_generations(
         &mut self,
         expected: &mut Value,
@@ -95,7 +96,7 @@ impl Model {
                 return Err(format!("generation {generation} of {first} does not rise above {before}"));
             }
             seen.push((n, generation));
-            // Marked, so that it is not taken for the provisional one of the same address in another realm.
+            // Marked as learnt, so that it is not taken for the provisional generation of the same address in another realm.
             replace_generation(expected, (&network.name, first), held.generation, LEARNT | generation);
             held.generation = generation;
             if held.mac.as_deref() == Some("auto") {
@@ -113,7 +114,7 @@ impl Model {
         Ok(())
     }
 
-    /// Ids of what was made now; ids known already must not change.
+    /// Adopts the ids of what was created now. Known ids must not change.
     fn learn_ids(&mut self, method: &str, params: &Value, theirs: &Value) -> Result<(), String> {
         let nouns: Vec<&Value> = match method {
             "network.create" | "network.update" | "network.get" | "network.restore" => vec![theirs],
@@ -150,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    /// `$next` is the last page of `ip.list`; as pages go by network name, a change of networks ends it.
+    /// `$next` is the last page of `ip.list`. Pages are in the order of network names, so a change of networks ends it.
     fn learn_page(&mut self, method: &str, theirs: &Value) {
         if method == "ip.list" {
             self.last_page = theirs["next"].as_str().map(str::to_string).or(self.last_page.take());
@@ -159,9 +160,8 @@ impl Model {
         }
     }
 
-    /// Puts in the values that a generated request only names: `$id:n0`, `$subnet:10.0.0.0/28`,
-    /// `$generation:n0:10.0.0.5`, `$version:n0`, `$next`, `$time:+5000`. What is not known
-    /// becomes a value that nothing has.
+    /// Replaces the names of values in a generated request: `$id:n0`, `$subnet:10.0.0.0/28`, `$generation:n0:10.0.0.5`,
+    /// `$version:n0`, `$next`, `$time:+5000`. An unknown one becomes a value that nothing has.
     pub fn resolve(&self, now_ms: u64, params: &Value) -> Value {
         match params {
             Value::Object(members) => {
@@ -202,7 +202,7 @@ impl Model {
         }
     }
 
-    /// Of the n-th reservation of a network, counted round: `$held:n0:17`, `$owner:n0:17`.
+    /// A value of the n-th reservation of a network, counted round: `$held:n0:17`, `$owner:n0:17`.
     fn holding_value(&self, what: &str, which: &str) -> Value {
         let (name, index) = which.split_once(':').unwrap_or((which, "0"));
         let network = self.networks.iter().rev().find(|network| network.name == name && !network.held.is_empty());
@@ -240,7 +240,7 @@ impl Model {
         json!(places.get(index % places.len().max(1)).map_or(fallback, String::as_str))
     }
 
-    /// Facts that hold in every state; a model that breaks them is wrong itself.
+    /// Checks facts that hold in every state; a model that breaks one is wrong itself.
     pub fn check_invariants(&self) -> Result<(), String> {
         use super::state::block;
         for network in &self.networks {
@@ -275,7 +275,7 @@ fn learn_id(id: &mut String, noun: &Value) -> Result<(), String> {
     if id == theirs { Ok(()) } else { Err(format!("the id changed from {id} to {theirs}")) }
 }
 
-/// Set in a generation that was learnt just now.
+/// Marks a generation that was just learnt.
 const LEARNT: u64 = 1 << 62;
 
 fn clear_marks(value: &mut Value) {
@@ -291,7 +291,8 @@ fn clear_marks(value: &mut Value) {
     }
 }
 
-/// In the first noun of it that has none learnt: networks of two realms may have given one address under one number.
+/// Replaces the first matching provisional generation. Networks of two realms may have given the same address the same
+/// number.
 fn replace_generation(value: &mut Value, (network, first): (&str, Address), provisional: u64, learnt: u64) -> bool {
     match value {
         Value::Object(members) => {

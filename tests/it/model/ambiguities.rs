@@ -1,7 +1,7 @@
-//! What the contract leaves open, and what the model assumes. Where the name of a switch stands in front, the
-//! decision can be turned over in [`super::Assumptions`]; of what is marked *not generated* the generator stays away.
+//! What the contract leaves open, and what the model assumes. Decisions that begin with the name of a switch can be reversed
+//! in [`super::Assumptions`]; the generator avoids what is marked *not generated*.
 
-/// One sentence a decision, by area.
+/// One sentence per decision, by area.
 pub const AMBIGUITIES: &[&str] = &[
     // Which error
     "Precedence: every refusal that applies is looked for, the first by the list of kinds is answered; a name \

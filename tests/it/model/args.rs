@@ -1,5 +1,5 @@
-//! Reading the members of a request: types, bounds, unknown members. Every complaint is `invalid_argument`, which
-//! precedes all other refusals, so the first one found is answered at once.
+//! Reads the members of a request: types, bounds, unknown members. Every complaint is `invalid_argument`, which precedes all
+//! other refusals, so the first one that is found is answered at once.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::errors::{ModelError, Refusal};
 
-/// String to string, as labels and tags are.
+/// Labels or tags.
 pub type Texts = BTreeMap<String, String>;
 
 /// The members of one object, and which of them were asked for.
@@ -30,7 +30,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The member as it is, `null` included.
+    /// The member as it was sent, including `null`.
     pub fn raw(&self, name: &str) -> Option<&'a Value> {
         self.known.borrow_mut().insert(name.to_string());
         self.members.get(name)
@@ -138,7 +138,6 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// One of a few words.
     pub fn word(&self, name: &str, words: &[&'static str]) -> Refusal<Option<&'static str>> {
         match self.raw(name) {
             None => Ok(None),
@@ -183,7 +182,7 @@ fn is_entry(key: &str, text: &str) -> bool {
     !key.is_empty() && key.len() <= 128 && text.len() <= 256
 }
 
-/// Owner, scope, slot, claimant, owner_uid.
+/// Valid owners, scopes, slots, claimants and owner_uids.
 pub fn is_owner(text: &str) -> bool {
     let printable = |c: char| {
         let blank = c.is_whitespace() && c != ' ';
@@ -194,7 +193,7 @@ pub fn is_owner(text: &str) -> bool {
     (1..=256).contains(&text.len()) && text.chars().all(printable) && text.trim() != ""
 }
 
-/// Names of networks, subnets and pools.
+/// Valid names of networks, subnets and pools.
 pub fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -202,12 +201,12 @@ pub fn is_name(text: &str) -> bool {
         && text.parse::<Range>().is_err()
 }
 
-/// What names a subnet: cidr, name or id (which reads as a name). What can be neither is no reference at all.
+/// A reference to a subnet: cidr, name or id (which reads like a name). What can be neither refers to nothing.
 pub fn is_subnet(text: &str) -> bool {
     is_name(text) || text.contains('/') && text.parse::<Cidr>().is_ok()
 }
 
-/// What names pools: a name or a range.
+/// A reference to pools: a name or a range.
 pub fn is_pool(text: &str) -> bool {
     is_name(text) || text.parse::<Range>().is_ok()
 }
@@ -219,11 +218,11 @@ pub fn is_note(text: &str) -> bool {
 pub fn is_mac(text: &str) -> bool {
     let byte = |pair: &str| u8::from_str_radix(pair, 16).ok().filter(|_| pair.len() == 2);
     let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
-    // No interface has one of a group, or of zeros.
+    // No interface has a group MAC, or one of zeros.
     text == "auto" || bytes.is_some_and(|of| of.len() == 6 && of[0] % 2 == 0 && of.iter().any(|byte| *byte > 0))
 }
 
-/// Prefixes that no subnet may be.
+/// Excludes prefixes that no subnet may have.
 fn may_be_subnet(cidr: Cidr) -> bool {
     cidr.length() != 0 && !(cidr.range().size() == 1 && is_never(cidr.base())) && !is_multicast(cidr.base())
 }

@@ -1,5 +1,5 @@
-//! Decisions of the model that a server may make otherwise without breaking the contract: one switch each.
-//! The reasons are in [`super::AMBIGUITIES`].
+//! Decisions of the model that a server may make differently without breaking the contract, with one switch each. The
+//! reasons are in [`super::AMBIGUITIES`].
 
 /// Where the capacity figures of a refusal are taken from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,15 +14,15 @@ pub enum Figures {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Assumptions {
-    /// An expired address cools from the end of its lease, else from the first request after it.
+    /// An expired address cools from the end of its lease; otherwise from the first request after it.
     pub cools_from_lease_end: bool,
-    /// Removing a subnet forgets what cooled, was declined or was used in it.
+    /// Removing a subnet forgets which of its addresses were cooling, declined or used.
     pub removal_forgets: bool,
-    /// A change that changes nothing raises the version too.
+    /// A change that changes nothing raises the version, too.
     pub no_change_raises_version: bool,
     /// A repeat with an `owner_uid` stores it where none was stored.
     pub uid_binds_on_repeat: bool,
-    /// A declined address is claimed only with `force`; else no claim is refused for it.
+    /// A declined address can be claimed only with `force`; otherwise no claim is refused for it.
     pub declined_needs_force: bool,
     pub figures: Figures,
 }

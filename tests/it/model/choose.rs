@@ -1,4 +1,4 @@
-//! Which address or block an automatic request gets: order of pools, policy, cooldown, addresses kept for someone.
+//! The address or block that an automatic request gets: order of pools, policy, cooldown, addresses reserved for somebody.
 //! The result is the set of all permitted choices, lowest first; the server's choice must be one of them.
 
 use allod::core::address::{Address, Range};
@@ -30,7 +30,7 @@ impl Model {
         if network.cooldown_yields { self.yielding(network, wish) } else { Vec::new() }
     }
 
-    /// A single address reserved `for` the owner comes first.
+    /// Single addresses reserved `for` the owner, which come first.
     fn kept_for(&self, network: &Network, key: &Key, wish: &Wish) -> Vec<Address> {
         for subnet in network.subnets.iter().filter(|subnet| wish.admits_subnet(subnet)) {
             let mut ranges: Vec<_> = subnet.reserved.iter().collect();
@@ -54,7 +54,7 @@ impl Model {
         Vec::new()
     }
 
-    /// What this owner and slot let go last, while it cools.
+    /// What this owner and slot released last, while it is cooling.
     fn let_go_by(&self, network: &Network, key: &Key, uid: Option<&str>, wish: &Wish) -> Vec<Address> {
         let mut own: Vec<(u64, Address)> = Vec::new();
         for (_, pool) in eligible(network, wish).filter(|(subnet, pool)| !subnet.draining && !pool.draining) {
@@ -90,7 +90,8 @@ impl Model {
         all
     }
 
-    /// Addresses, or first addresses of aligned blocks wholly inside the pool, all of them in one of these states.
+    /// Addresses, or first addresses of aligned blocks wholly inside the pool, all of whose addresses are in one of these
+    /// states.
     fn fitting(&self, network: &Network, pool: &Pool, wish: &Wish, states: &[Status]) -> Vec<Address> {
         let length = wish.length.unwrap_or(pool.range.family().width());
         if length > pool.range.family().width() {
@@ -146,7 +147,7 @@ impl Model {
     }
 }
 
-/// Dynamic pools that the wish admits, in order, draining ones included.
+/// Dynamic pools that the wish admits, in order, including draining ones.
 fn eligible<'a>(network: &'a Network, wish: &'a Wish) -> impl Iterator<Item = (&'a Subnet, &'a Pool)> {
     network.pools().filter(|(subnet, pool)| {
         pool.kind == "dynamic"
@@ -155,7 +156,7 @@ fn eligible<'a>(network: &'a Network, wish: &'a Wish) -> impl Iterator<Item = (&
     })
 }
 
-/// What the policy permits among the free ones of one pool.
+/// What the policy permits among the free addresses of one pool.
 fn picked(network: &Network, free: Vec<Address>, wish: &Wish) -> Vec<Address> {
     match network.policy {
         "random" => free,

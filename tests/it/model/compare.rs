@@ -1,8 +1,8 @@
 //! The comparison of two answers to one request.
 //!
-//! Ignored: ids, times, cursors, messages, generations and versions of a dry run. Members without a value and members
-//! at their default (`false`, `0`) may be left out by either side. Ranges compare as ranges. Lists whose order the
-//! contract does not fix compare as sets.
+//! Ignored: ids, times, cursors, messages, and the generations and versions of a dry run. Either side may omit members
+//! without a value and members with their default (`false`, `0`). Ranges compare as ranges. Lists whose order the contract
+//! leaves open compare as sets.
 
 use allod::core::address::Range;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ const IGNORED: [&str; 10] = [
     "used_ratio",
     "usage",
 ];
-/// Lists that results name: there even when empty.
+/// Lists in results that must be present even when empty.
 const ALWAYS: [(&str, &str); 12] = [
     ("ip.release", "released"),
     ("ip.acquire", "reservations"),
@@ -71,13 +71,13 @@ pub fn compare(method: &str, dry_run: bool, model: &Result<Value, ModelError>, s
     }
 }
 
-/// What an entry of `realm.list` says beside the name of the realm is open.
+/// Keeps only the names in an answer of `realm.list`: what else an entry says is open.
 fn names_of_realms(answer: &Value) -> Value {
     let realms = answer["realms"].as_array().into_iter().flatten();
     json!({ "realms": realms.map(|entry| entry["realm"].clone()).collect::<Vec<_>>() })
 }
 
-/// Every fact that the model is sure of is in the server's data.
+/// Checks that every fact of which the model is sure is in the server's data.
 fn same_facts(mine: &Value, theirs: &Value) -> Result<(), String> {
     for (name, value) in mine.as_object().into_iter().flatten() {
         let actual = match name.as_str() {
@@ -107,7 +107,7 @@ fn as_set(list: &Value) -> Vec<String> {
     texts
 }
 
-/// The server may name only the first few.
+/// The server may give only the first few.
 fn begins_with(all: &Value, some: &Value) -> bool {
     match (all.as_array(), some.as_array()) {
         (Some(all), Some(some)) => !some.is_empty() && all.starts_with(some),
@@ -164,7 +164,7 @@ fn same_range(path: &str, a: &str, b: &str) -> bool {
     (path.ends_with("/range") || path.ends_with("/pool")) && a.parse::<Range>().is_ok_and(|a| b.parse() == Ok(a))
 }
 
-/// What a member of an unordered list is known by.
+/// The key by which members of an unordered list are matched.
 fn sort_key(value: &Value) -> String {
     let range = value["range"].as_str().and_then(|text| text.parse::<Range>().ok());
     match (value, range) {

@@ -1,4 +1,4 @@
-//! Which methods were answered, and how: so that a test can prove that everything occurred.
+//! Counts which methods were answered, and how, so that a test can prove that everything occurred.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::METHODS;
 use super::adopt::Answer;
 use super::errors::KINDS;
 
-/// Methods that cannot be refused for more than a wrong member, or at all.
+/// Methods that are never refused, or only for a wrong member.
 const NEVER_REFUSED: [&str; 1] = ["realm.list"];
 
 #[derive(Debug, Default, Clone)]
@@ -30,7 +30,7 @@ impl Coverage {
         self.counts.get(&(method.to_string(), outcome.to_string())).copied().unwrap_or(0)
     }
 
-    /// What did not occur: a kind of error, a method's success, a method's refusal.
+    /// What did not occur: a kind of error, a method's success, or a method's refusal.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for kind in KINDS.into_iter().chain(["brake"]) {
@@ -51,7 +51,7 @@ impl Coverage {
         missing
     }
 
-    /// One line a method: how often with which outcome.
+    /// One line per method: how often it had which outcome.
     pub fn table(&self) -> String {
         let mut table = String::new();
         for method in METHODS {

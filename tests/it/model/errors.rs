@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A refusal: its kind and the facts that the contract names. `data` holds only what is to be compared.
+/// A refusal: its kind, and the facts that the contract names. `data` holds only what is to be compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelError {
     pub kind: &'static str,
@@ -11,7 +11,7 @@ pub struct ModelError {
 
 pub type Refusal<T> = Result<T, ModelError>;
 
-/// In the order in which one of several is chosen.
+/// In order of precedence.
 pub const KINDS: [&str; 13] = [
     "invalid_argument",
     "not_found",
@@ -42,7 +42,7 @@ impl ModelError {
     }
 }
 
-/// All that stands in the way of one request; the verdict is the first by rank.
+/// Everything that stands in the way of one request; the verdict is the first by rank.
 #[derive(Default)]
 pub struct Findings(Vec<(usize, ModelError)>);
 
@@ -57,19 +57,19 @@ impl Findings {
         }
     }
 
-    /// A name that is taken comes before an overlap.
+    /// A taken name comes before an overlap.
     pub fn name_taken(&mut self, data: Value) {
         let overlap = ModelError::plain("overlap").rank();
         self.0.push((overlap - 1, ModelError::new("already_exists", data)));
     }
 
-    /// The name of a network that is taken comes before everything that is not wrong by itself.
+    /// A taken name of a network comes before everything except invalid arguments.
     pub fn network_taken(&mut self, data: Value) {
         let invalid = ModelError::plain("invalid_argument").rank();
         self.0.push((invalid + 1, ModelError::new("already_exists", data)));
     }
 
-    /// Takes over what a part of the request found.
+    /// Adopts what a part of the request found.
     pub fn note<T>(&mut self, part: Refusal<T>) -> Option<T> {
         part.map_err(|error| self.add(error)).ok()
     }
@@ -78,12 +78,12 @@ impl Findings {
         self.0.sort_by_key(|(rank, _)| *rank);
         let mut sorted = self.0.drain(..);
         match sorted.next() {
-            // Which of several holders is named is open.
+            // The contract leaves open which of several holders is named.
             Some((rank, error)) if error.kind == "already_in_use" => {
                 let alone = sorted.take_while(|(other, _)| *other == rank).all(|(_, other)| other.data == error.data);
                 Err(if alone { error } else { ModelError::plain("already_in_use") })
             }
-            // Nor is it said which of several overlaps.
+            // Nor does it say which of several overlaps.
             Some((rank, error)) if error.kind == "overlap" => {
                 let alone = sorted.next().is_none_or(|(other, _)| other != rank);
                 Err(if alone { error } else { ModelError::plain("overlap") })

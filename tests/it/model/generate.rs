@@ -14,7 +14,7 @@ use super::{generate_config as config, generate_holdings as holdings};
 pub struct Step {
     pub advance_ms: u64,
     pub method: &'static str,
-    /// With names in place of what only the run knows: see `Model::resolve`.
+    /// With names for values that only the run knows: see `Model::resolve`.
     pub params: Value,
 }
 
@@ -103,7 +103,7 @@ fn scene(dice: &mut Dice) -> Vec<Step> {
     let name = dice.pick(&["n0", "n1", "n2"]);
     let now = |method: &'static str, params: Value| Step { advance_ms: 1, method, params };
     match dice.below(100) {
-        // What a removed subnet leaves behind when it comes back.
+        // What a removed subnet leaves behind when it returns.
         0 => {
             let cidr = if name == "n1" { "10.0.0.16/28" } else { "10.0.0.0/28" };
             let mut again = json!({ "network": name, "owner": "e" });
@@ -117,7 +117,7 @@ fn scene(dice: &mut Dice) -> Vec<Step> {
                 now("network.usage", json!({ "network": name })),
             ]
         }
-        // A network deleted by force, what still works in it, and its return.
+        // A network that is deleted by force, what still works in it, and its restore.
         1 => {
             let closed = json!(format!("$closed:{name}"));
             let mut of_it = |method, maker: Maker| {
@@ -138,7 +138,7 @@ fn scene(dice: &mut Dice) -> Vec<Step> {
                 now("network.restore", json!({ "network": closed })),
             ]
         }
-        // Two sweeps in a row, which let go of what nobody was heard of in between; and one that would let go of too much.
+        // Two sweeps in a row, which release what was not heard of in between; and one that would release too much.
         2 => {
             let scope = dice.pick(&["default", "s1"]);
             let claimed = |slot: &str, released: bool| {
@@ -195,7 +195,7 @@ fn step(dice: &mut Dice) -> Step {
     Step { advance_ms, method, params }
 }
 
-/// Wrong in meaning or form, but still a request.
+/// Makes a request wrong in meaning or form, but still a request.
 fn spoil(params: &mut Value, dice: &mut Dice) {
     let names: Vec<String> = params.as_object().map(|members| members.keys().cloned().collect()).unwrap_or_default();
     let some = names.get(dice.below(names.len().max(1) as u64) as usize).cloned().unwrap_or_else(|| "odd".into());
@@ -203,7 +203,7 @@ fn spoil(params: &mut Value, dice: &mut Dice) {
         0 => params["no_such_member"] = json!(true),
         1 => params[some] = json!(7.5),
         2 => {
-            // A scope or slot without owner is left out.
+            // Not generated: a scope or slot without owner.
             let with = if some == "owner" { vec!["owner", "scope", "slot"] } else { vec![some.as_str()] };
             for name in with {
                 params.as_object_mut().and_then(|members| members.remove(name));
@@ -231,7 +231,7 @@ pub fn network(dice: &mut Dice) -> Value {
     }
 }
 
-/// The name behind a network's reference.
+/// The name in a reference to a network.
 pub fn name_of(params: &Value) -> String {
     let reference = params["network"].as_str().unwrap_or("n0");
     reference.rsplit(':').next().unwrap_or("n0").to_string()
@@ -249,7 +249,7 @@ pub fn address(dice: &mut Dice) -> Value {
     json!(address_text(dice))
 }
 
-/// Mostly an address of the network that is named.
+/// Mostly an address of the network that the request names.
 pub fn address_in(params: &Value, dice: &mut Dice) -> Value {
     if dice.chance(20) {
         return address(dice);
@@ -257,7 +257,7 @@ pub fn address_in(params: &Value, dice: &mut Dice) -> Value {
     json!(format!("$in:{}:{}", name_of(params), dice.below(20)))
 }
 
-/// Speaks of something held: its address, its owner, or both.
+/// Refers to something held: by its address, its owner, or both.
 pub fn hit(params: &mut Value, dice: &mut Dice, by_address: bool, by_owner: bool) {
     let which = format!("{}:{}", name_of(params), dice.below(32));
     if by_address {
@@ -361,7 +361,7 @@ fn acquire(dice: &mut Dice) -> Value {
     let mut params = json!({ "network": network(dice) });
     owner(&mut params, dice, 0);
     options(&mut params, dice);
-    // One MAC for several addresses, and answers that do not say of which network they speak, are left out.
+    // Not generated: one MAC for several addresses, and answers that do not name their networks.
     for unsure in ["mac", "brief"] {
         params.as_object_mut().and_then(|members| members.remove(unsure));
     }

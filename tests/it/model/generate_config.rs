@@ -33,7 +33,7 @@ pub fn range(dice: &mut Dice) -> String {
     format!("10.0.0.{first}-10.0.0.{}", first + dice.below(6))
 }
 
-/// The networks that a sequence begins with: n0 and n1 share the default realm, n2 has its own.
+/// The networks with which a sequence begins: n0 and n1 share the default realm, n2 has its own.
 pub fn founding(name: &str, dice: &mut Dice) -> Step {
     let mut params = json!({ "name": name });
     if name == "n2" {
@@ -152,7 +152,7 @@ pub fn network_update(dice: &mut Dice) -> Value {
     settings(&mut set, dice);
     maybe(&mut set, dice, 8, "name", |dice| json!(dice.pick(&["n0", "n1", "n3"])));
     maybe(&mut set, dice, 3, "realm", |_| json!("lab"));
-    // What keeps everything out is lifted more often than it is set.
+    // Settings that keep everything out are lifted more often than they are set.
     maybe(&mut set, dice, 40, "protected", |_| json!(false));
     maybe(&mut set, dice, 30, "limits", |_| json!({ "per_owner": null, "per_scope": null }));
     let name = name_of(&params);
@@ -162,7 +162,7 @@ pub fn network_update(dice: &mut Dice) -> Value {
     params
 }
 
-/// Most of what the network has, in part changed, and sometimes something new.
+/// Most of what the network has, partly changed, and sometimes something new.
 fn entries(name: &str, dice: &mut Dice) -> Value {
     let mut entries = Vec::new();
     let count = 1 + dice.below(3);
@@ -241,7 +241,7 @@ pub fn subnet_move(dice: &mut Dice) -> Value {
     let name = name_of(&json!({ "network": network }));
     let mut params =
         json!({ "network": network, "subnet": subnet_reference(&name, dice), "to": super::generate::network(dice) });
-    // A subnet that moves to where it is, is left out.
+    // Not generated: a subnet that moves to the network that has it.
     if params["network"] == params["to"] {
         params["to"] = json!(if params["network"] == "n2" { "n0" } else { "n2" });
     }

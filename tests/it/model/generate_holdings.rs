@@ -1,4 +1,4 @@
-//! Requests that speak of what is held: releases, changes, hand-overs, reads.
+//! Requests about what is held: releases, changes, hand-overs, reads.
 
 use serde_json::{Value, json};
 
@@ -176,7 +176,7 @@ pub fn mark(dice: &mut Dice) -> Value {
     json!({ "scope": dice.pick(&["default", "s1"]), "sweep": dice.pick(&["x", "y"]), "claimants": claimants(dice) })
 }
 
-/// Mostly one that may let go of all, so that much is let go; now and then it brakes.
+/// Mostly a sweep that may release everything, so that much is released; now and then one that brakes.
 pub fn sweep(dice: &mut Dice) -> Value {
     let mut params = json!({ "scope": dice.pick(&["default", "default", "s1"]) });
     if dice.chance(80) {

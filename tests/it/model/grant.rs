@@ -1,4 +1,4 @@
-//! Getting one address: automatic or named, new, repeated or in place of another.
+//! Granting one address: automatic or named, new, repeated or in place of another.
 
 use allod::core::address::{Address, Cidr};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::args::{Args, Texts, is_mac, is_note, is_owner, is_pool, is_subnet};
 use super::errors::{Findings, ModelError, Refusal};
 use super::state::{Held, Key, Subnet, block, each, width};
 
-/// What is wanted, without for whom.
+/// What is wanted, but not for whom.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
     pub address: Option<Address>,
@@ -21,7 +21,7 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// What is wrong whatever the network is.
+    /// Refuses what is wrong whatever the network is.
     pub fn judge(&self) -> Refusal<()> {
         let family = self.address.map(|address| address.family().number()).or(self.family);
         let width = if family == Some(4) { 32 } else { 128 };
@@ -61,7 +61,6 @@ impl Wish {
     }
 }
 
-/// Grant options.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub uid: Option<String>,
@@ -98,7 +97,6 @@ impl Options {
     }
 }
 
-/// What came of it.
 #[derive(Debug, Clone)]
 pub struct Granted {
     pub network: usize,
@@ -109,7 +107,7 @@ pub struct Granted {
 }
 
 impl Model {
-    /// Takes one address for the slot. What it replaces is noted in `leaving` and let go at the end of the request.
+    /// Takes one address for the slot. What it replaces is noted in `leaving`, and released at the end of the request.
     pub fn obtain(
         &mut self,
         n: usize,
@@ -195,7 +193,7 @@ impl Model {
         self.granted.push((n, first));
     }
 
-    /// A request that asks for what the slot already holds; `named`, by its address.
+    /// A request for what the slot already holds; `named`: by its address.
     fn repeat(&mut self, n: usize, first: Address, named: bool, options: &Options) -> Granted {
         let now = self.clock;
         let binds = self.assume.uid_binds_on_repeat;
@@ -223,7 +221,7 @@ impl Model {
         Granted { network: n, address: first, created: false, previous_claimant, replaced: None }
     }
 
-    /// What can be said of the wish before looking at addresses.
+    /// Checks the wish before any addresses are looked at.
     fn check_wish(&self, n: usize, existing: Option<Address>, wish: &Wish, findings: &mut Findings) {
         let network = &self.networks[n];
         findings.when(network.closed, "in_use");
@@ -259,7 +257,7 @@ impl Model {
             })
     }
 
-    /// Does what the slot holds match what is asked?
+    /// Does what the slot holds match the wish?
     fn matches(&self, n: usize, first: Address, wish: &Wish) -> bool {
         let network = &self.networks[n];
         wish.address.is_none_or(|address| address == first)
@@ -268,7 +266,7 @@ impl Model {
             && wish.pool.as_ref().is_none_or(|reference| self.lay_in(n, first, reference))
     }
 
-    /// A named address that the slot does not hold yet.
+    /// Checks a named address that the slot does not hold yet.
     fn check_claim(
         &self,
         n: usize,
@@ -292,7 +290,7 @@ impl Model {
             [other] => {
                 let mut error = self.in_use_by(n, *other);
                 if !single {
-                    // The address asked for or the one that is held: the contract does not say.
+                    // The contract does not say whether this is the requested address or the held one.
                     error.data.as_object_mut().and_then(|data| data.remove("address"));
                 }
                 findings.add(error);
@@ -311,7 +309,7 @@ impl Model {
         }
     }
 
-    /// Limits count current reservations, without those that this request lets go.
+    /// Limits count current reservations, without those that this request replaces.
     pub fn check_limits(&self, n: usize, key: &Key, replaced: Option<Address>, findings: &mut Findings) {
         let network = &self.networks[n];
         let staying = |first: &Address| Some(*first) != replaced && !self.leaving.contains(&(n, *first));
@@ -325,7 +323,7 @@ impl Model {
         findings.when(over, "quota_exceeded");
     }
 
-    /// A MAC is unique in its realm.
+    /// A MAC must be unique in its realm.
     pub fn check_mac(&self, n: usize, mac: Option<&str>, own: Option<Address>, findings: &mut Findings) {
         let Some(mac) = mac.filter(|mac| *mac != "auto") else { return };
         let realm = &self.networks[n].realm;
@@ -345,7 +343,7 @@ impl Model {
         ModelError::new("already_in_use", data)
     }
 
-    /// The current reservation of a slot, without what this request already replaced.
+    /// The current reservation of a slot, without what this request has already replaced.
     pub fn slot_holder(&self, n: usize, key: &Key) -> Option<Address> {
         let own = self.networks[n].held.iter().filter(|(_, held)| held.key == *key);
         own.map(|(first, _)| *first).find(|first| !self.leaving.contains(&(n, *first)))

@@ -1,4 +1,4 @@
-//! `ip.transfer` and `ip.decline`: an address leaves its holder for another one, or for nobody.
+//! `ip.transfer` and `ip.decline`: an address leaves its holder, for another one or for nobody.
 
 use allod::core::address::Address;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ impl Model {
             self.check_transfer_limits(n, &holder, &to, &mut findings);
         }
         findings.verdict()?;
-        // In an exchange each owner keeps its own.
+        // In an exchange each owner keeps its own uid.
         let uids = other.map(|other| [address, other].map(|at| self.networks[n].held[&at].uid.clone()));
         self.hand_over(n, address, to, self.generation_gap);
         if let Some((other, [given, received])) = other.zip(uids) {
@@ -69,7 +69,7 @@ impl Model {
         Ok(json!({ "reservations": reservations }))
     }
 
-    /// The receiver's limits, where it receives more than it had.
+    /// Checks the receiver's limits, if it receives more than it had.
     fn check_transfer_limits(&self, n: usize, from: &Key, to: &Key, findings: &mut Findings) {
         let network = &self.networks[n];
         let count = |of: &dyn Fn(&Key) -> bool| network.held.values().filter(|held| of(&held.key)).count() as u64;
@@ -78,7 +78,7 @@ impl Model {
         findings.when(owner_full && !from.same_owner(to) || scope_full && from.scope != to.scope, "quota_exceeded");
     }
 
-    /// What was handed back for an address, if it is held still by whom it was handed to.
+    /// The address that was handed back in exchange, if its receiver still holds it.
     fn exchanged_for(&self, n: usize, address: Address, from: &Key) -> Option<Address> {
         let held = &self.networks[n].held;
         let given = &held[&address];
@@ -87,7 +87,7 @@ impl Model {
         held.iter().find(|(_, of)| is_it(of)).map(|(at, _)| *at)
     }
 
-    /// A new grant of the same address: lease, claimant and notes stay, the object's uid does not where the owner is another one.
+    /// Grants the same address anew: lease, claimant and notes stay; the object's uid does not if the owner changes.
     fn hand_over(&mut self, n: usize, first: Address, to: Key, gap: u64) {
         let now = self.clock;
         let network = &mut self.networks[n];
@@ -156,7 +156,7 @@ impl Model {
     }
 }
 
-/// Another one like the declined: family, length and what was noted with it.
+/// A wish for another address like the declined one: same family, length and notes.
 fn like(address: Address, held: Option<&Held>) -> (Wish, Options) {
     let length = held.map(|held| held.length).filter(|length| *length != super::state::width(address));
     let wish = Wish { family: Some(address.family().number()), length, ..Wish::default() };

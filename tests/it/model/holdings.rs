@@ -1,4 +1,4 @@
-//! What happens to a reservation that exists: release, renew, bind, unbind, update, owners and scopes that leave.
+//! Changes of an existing reservation: release, renew, bind, unbind, update, and the release of owners and scopes.
 
 use allod::core::address::Address;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ struct Target {
     network: Option<String>,
     address: Option<Address>,
     key: Option<Key>,
-    /// Absent: with an address, not checked.
+    /// If absent and there is an address, the slot is not checked.
     slot_given: bool,
     scope: Option<String>,
     if_generation: Option<u64>,
@@ -60,7 +60,7 @@ impl Model {
         }
     }
 
-    /// The holding that is meant, after the checks of owner and generation.
+    /// The holding that is meant, after checks of owner and generation.
     fn find_holding(&self, n: usize, target: &Target) -> Refusal<Option<Address>> {
         let network = &self.networks[n];
         let first = match (target.address, &target.key) {
@@ -89,7 +89,7 @@ impl Model {
         }
     }
 
-    /// The holding of a request that changes it; a closed network is `in_use`, short of unbinding.
+    /// The holding that a request changes; in a closed network it is `in_use`, unless the request only unbinds.
     fn need_holding(&self, target: &Target, unbinding: bool) -> Refusal<(usize, Address)> {
         let n = match &target.network {
             Some(reference) => self.network_named(reference)?,
@@ -103,7 +103,7 @@ impl Model {
         Ok((n, found.flatten().expect("else it was refused")))
     }
 
-    /// Address and scope alone: the network of realm `default` that holds the address.
+    /// For an address with a scope alone: the network of realm `default` that holds the address.
     fn network_holding(&self, target: &Target) -> Refusal<usize> {
         let address = target.address.expect("checked when read");
         let holds = |network: &super::state::Network| network.realm == "default" && network.held.contains_key(&address);
@@ -168,7 +168,7 @@ impl Model {
         let target = Target::read(args)?;
         let set = args.set()?;
         self.end_of_target(args, &target)?;
-        // Once on nothing, for errors of form that precede all others; then on what is held.
+        // First applied to nothing, since errors of form precede all others; then to the holding.
         patch(&set, &mut Patched::default())?;
         let (n, first) = self.need_holding(&target, false)?;
         let held = &self.networks[n].held[&first];
@@ -214,7 +214,7 @@ impl Model {
         json!({ "released": released, "more": false })
     }
 
-    /// The reservation ends; each of its addresses cools from `at`.
+    /// Ends the reservation; each of its addresses cools from `at`.
     pub fn let_go(&mut self, n: usize, first: Address, at: u64) {
         let network = &mut self.networks[n];
         let Some(held) = network.held.remove(&first) else { return };

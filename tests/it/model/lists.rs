@@ -1,4 +1,4 @@
-//! The `subnets` of `network.update`: all that the network shall have.
+//! The `subnets` of `network.update`: all subnets that the network is to have.
 
 use allod::core::address::Cidr;
 use serde_json::json;
@@ -10,7 +10,7 @@ use super::spec::{check_dhcp, check_shape, merge_reserved, read_reserved};
 use super::state::{Pool, Reserved, Subnet};
 use super::subnets::{Changes, judge_gateway};
 
-/// One subnet that the network shall have.
+/// One subnet that the network is to have.
 pub struct Entry<'a> {
     id: Option<String>,
     changes: Changes<'a>,
@@ -61,7 +61,7 @@ impl Model {
                 None => {}
                 Some(Some(s)) => {
                     let old = &network.subnets[*s];
-                    // Without an id it is a whole subnet, in the place of that one.
+                    // Without an id the entry is a complete subnet, which replaces the present one.
                     let is_whole = entry.id.is_none();
                     let base = if is_whole {
                         let cidr = entry.changes.cidr.unwrap_or(old.cidr);
@@ -105,7 +105,7 @@ impl Model {
         outcome
     }
 
-    /// No subnet of another network of the realm is in the way.
+    /// Checks that no subnet of another network of the realm is in the way.
     fn check_others(&self, n: usize, subnet: &Subnet, findings: &mut Findings) {
         let others = self
             .networks
@@ -122,7 +122,7 @@ impl Model {
     }
 }
 
-/// Which subnet each entry means: `Some(None)` is a new one, `None` what is refused.
+/// Which subnet each entry means: `Some(None)` is a new one, `None` a refused entry.
 fn meant(own: &[Subnet], entries: &[Entry], findings: &mut Findings) -> Vec<Option<Option<usize>>> {
     let mut meant: Vec<Option<Option<usize>>> = vec![Some(None); entries.len()];
     for sign in ["id", "cidr", "name"] {
@@ -164,7 +164,7 @@ fn meant(own: &[Subnet], entries: &[Entry], findings: &mut Findings) -> Vec<Opti
     meant
 }
 
-/// A new subnet of which only the addresses are said, and what is reserved.
+/// A new subnet that has only an address range and reserved ranges.
 fn blank(entry: &Entry, cidr: Cidr) -> Subnet {
     Subnet {
         id: String::new(),

@@ -1,11 +1,11 @@
-//! The naive model: a second reading of the wire contract, to be compared with the server request by request.
+//! The naive model: a second reading of the wire contract, compared with the server request by request.
 //!
-//! Plain maps and linear scans; nothing here is shared with the server but the parsing of addresses. What the
-//! contract leaves to the server (ids, generations, the choice of policy `random`, ties) is taken over from the
-//! server's answer after a check that it was permitted: [`Model::call_with_answer`]. [`compare`] then compares the
-//! rest. A run is: for each [`Step`], move the clock, [`Model::resolve`] the names in its params, ask the server, hand
-//! its answer to [`Model::call_with_answer`] and to [`Coverage::record`]. [`generate`] makes the
-//! requests, [`coverage`] counts what they reached.
+//! It uses plain maps and linear scans, and shares nothing with the server but the parsing of addresses. What the contract
+//! leaves to the server (ids, generations, the choice of policy `random`, ties) is adopted from the server's answer, after a
+//! check that it was permitted: [`Model::call_with_answer`]. [`compare`] then compares the rest. For each [`Step`] a run
+//! moves the clock, replaces names in the params ([`Model::resolve`]), asks the server, and hands its answer to
+//! [`Model::call_with_answer`] and to [`Coverage::record`]. [`generate`] makes the requests, [`coverage`] counts what they
+//! reached.
 
 #![allow(dead_code)]
 
@@ -73,7 +73,6 @@ const READS: [&str; 9] = [
     "scope.list",
 ];
 
-/// All methods that the model knows.
 pub const METHODS: [&str; 36] = [
     "ip.allocate",
     "ip.claim",
@@ -117,28 +116,28 @@ pub const METHODS: [&str; 36] = [
 pub struct Model {
     pub networks: Vec<Network>,
     pub assume: Assumptions,
-    /// Takes the last permitted choice instead of the lowest: for trying out how choices are followed.
+    /// Takes the last permitted choice instead of the lowest, to test how choices are followed.
     pub picks_last: bool,
-    /// What is left out between two generations: for trying out how generations are learnt.
+    /// The gap left between two generations, to test how generations are learnt.
     pub generation_gap: u64,
     clock: u64,
     ids: u64,
-    /// The networks before the present request: what figures in refusals are about.
+    /// The networks before the present request: refusals report figures of these.
     as_they_were: Vec<Network>,
-    /// The server's answer, while its request is being carried out.
+    /// The server's answer while its request is carried out.
     hint: Option<Value>,
-    /// Granted by the present request.
+    /// Addresses granted by the present request.
     granted: Vec<(usize, Address)>,
-    /// Granted by the last request, to learn the generations from the server.
+    /// Addresses granted by the last request, whose generations are learnt from the server.
     last_granted: Vec<(usize, Address)>,
-    /// The last request had a choice that its answer would show.
+    /// Whether the last request had a choice that its answer would show.
     chose: bool,
-    /// Let go at the end of the present request.
+    /// Addresses to release at the end of the present request.
     leaving: Vec<(usize, Address)>,
-    /// Where the pages of lists ended, by the server's token.
+    /// Where pages of lists ended, by the server's token.
     pages: BTreeMap<String, (String, Option<Address>)>,
     last_page: Option<String>,
-    /// Who was marked alive, by scope and sweep.
+    /// Claimants that were marked alive, by scope and sweep.
     marks: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
@@ -147,7 +146,7 @@ impl Model {
         Self::default()
     }
 
-    /// Carries out one request by itself; where the server is free, the lowest permitted choice is taken.
+    /// Carries out one request by itself; where the server is free to choose, the lowest permitted choice is taken.
     pub fn call(&mut self, now_ms: u64, method: &str, params: &Value) -> Result<Value, ModelError> {
         self.advance(now_ms);
         self.chose = false;
@@ -260,19 +259,19 @@ impl Model {
         self.networks.iter().filter(over).map(|network| network.id.clone()).collect()
     }
 
-    /// A network deleted by force is remembered until it holds nothing.
+    /// Forgets networks that were deleted by force and hold nothing any more.
     fn forget_empty(&mut self) {
         self.networks.retain(|network| !network.closed || !network.held.is_empty());
     }
 
-    /// What was replaced goes, after everything else was taken.
+    /// Releases what was replaced, after everything else was taken.
     fn flush_leaving(&mut self) {
         for (n, first) in std::mem::take(&mut self.leaving) {
             self.let_go(n, first, self.clock);
         }
     }
 
-    /// By name among the open ones, or by id.
+    /// Finds a network by name among the open ones, or by id.
     pub fn network_named(&self, reference: &str) -> Refusal<usize> {
         let by_name = self.networks.iter().position(|network| !network.closed && network.name == reference);
         let found = by_name.or_else(|| self.networks.iter().position(|network| network.id == reference));

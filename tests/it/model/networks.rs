@@ -23,7 +23,6 @@ const SETTINGS: [&str; 9] = [
     "description",
 ];
 
-/// Applies the settings that create and update share.
 fn patch_settings(set: &Args, network: &mut Network) -> Refusal<()> {
     if set.raw("l2") == Some(&Value::Null) {
         network.l2 = Value::Null;
@@ -219,7 +218,7 @@ impl Model {
         let expected = if_version(args)?;
         args.end()?;
         let name = set.text("name", is_name)?;
-        // Once on nothing, for errors of form that precede all others.
+        // First applied to nothing, since errors of form precede all others.
         patch_settings(&set, &mut blank(String::new(), String::new(), "manual"))?;
         let entries = read_entries(&set)?;
         set.end()?;
@@ -254,7 +253,7 @@ impl Model {
         if updated.policy == "oldest" && before.policy != "oldest" {
             updated.freed.retain(|address, _| cooling(address));
         }
-        // What is free stays free when the cooldown becomes longer.
+        // What is free stays free even if the cooldown becomes longer.
         let rested = updated.freed.iter_mut().filter(|(address, _)| !cooling(address));
         rested.for_each(|(_, freed)| freed.by = None);
         self.networks[n] = updated;
@@ -309,7 +308,7 @@ impl Model {
         Ok(nouns::network(&self.networks[n]))
     }
 
-    /// The version rises by one where the configuration is another than before.
+    /// Raises the version by one where the configuration has changed.
     pub fn raise_versions(&mut self, before: &[Network], named: Option<&Value>) {
         for old in before {
             let meant = named == Some(&json!(old.id)) || (named == Some(&json!(old.name)) && !old.closed);
@@ -321,7 +320,7 @@ impl Model {
         }
     }
 
-    /// The answer was made before the version rose.
+    /// Puts the version into an answer that was made before the version rose.
     pub fn with_version(&self, method: &str, mut answer: Value) -> Value {
         let changed = ["network.update", "network.restore"].contains(&method);
         let network = self.networks.iter().find(|network| answer["id"] == json!(network.id));
@@ -332,7 +331,7 @@ impl Model {
     }
 }
 
-/// Are the subnets there the ones asked for, in every member given?
+/// Are the existing subnets the requested ones, in every member given?
 fn same_subnets(specs: &[SubnetSpec], there: &[Subnet]) -> bool {
     let same = |spec: &SubnetSpec| {
         let found = there.iter().find(|subnet| subnet.cidr == spec.subnet.cidr);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Model;
 use super::state::{Network, Pool, Reserved, Status, Subnet, width};
 
-/// Drops null, empty lists and empty objects of the outermost object.
+/// Drops null, empty lists and empty objects from the outermost object.
 pub fn tidy(value: Value) -> Value {
     let Value::Object(members) = value else { return value };
     let kept = members.into_iter().filter(|(_, value)| !is_nothing(value));
@@ -25,7 +25,7 @@ pub fn is_nothing(value: &Value) -> bool {
 /// Milliseconds since the epoch as RFC 3339.
 pub fn time(ms: u64) -> String {
     let (days, rest) = (ms / 86_400_000, ms % 86_400_000);
-    // Civil date from a count of days, with years that begin in March.
+    // Converts days to a civil date, with years that begin in March.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let of_era = shifted % 146_097;
@@ -89,7 +89,7 @@ pub fn status(status: Status) -> &'static str {
 }
 
 impl Model {
-    /// The reservation at its first address.
+    /// The reservation with this first address.
     pub fn reservation(&self, network: usize, first: Address) -> Value {
         let network = &self.networks[network];
         let held = &network.held[&first];
@@ -117,7 +117,7 @@ impl Model {
         }))
     }
 
-    /// Address and state, as `ip.get` and `ip.find` answer.
+    /// Address and state, as in answers of `ip.get` and `ip.find`.
     pub fn seen(&self, network: usize, address: Address) -> Value {
         let state = self.networks[network].status(address, self.clock);
         let covering = self.networks[network].covering(address).map(|(first, _)| first);

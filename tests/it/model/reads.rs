@@ -11,7 +11,6 @@ use super::errors::{ModelError, Refusal};
 use super::nouns::time;
 use super::state::{Held, block};
 
-/// The filters of `ip.list`.
 struct Filter {
     network: Option<usize>,
     realm: Option<String>,
@@ -140,7 +139,7 @@ impl Model {
         let subnet = network.subnet_of(first);
         let pool = subnet.and_then(|subnet| subnet.pool_at(first));
         let is = |wanted: &Option<String>, actual: Option<&str>| wanted.is_none() || wanted.as_deref() == actual;
-        // Either the text is a key, or a key, `=` and its value.
+        // The text is a key, or a key, `=` and its value.
         let labelled =
             |label: &String| held.labels.iter().any(|(key, value)| key == label || *label == format!("{key}={value}"));
         filter.network.is_none_or(|only| only == n)

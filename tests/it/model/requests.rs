@@ -1,4 +1,4 @@
-//! `ip.allocate`, `ip.claim`, `ip.acquire`: reading the request, several items, the answer.
+//! `ip.allocate`, `ip.claim`, `ip.acquire`: reading requests, several items, answers.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,6 @@ use super::errors::{ModelError, Refusal};
 use super::grant::{Granted, Options, Wish};
 use super::state::{Key, block};
 
-/// One of several.
 struct Item {
     network: usize,
     key: Key,
@@ -23,7 +22,7 @@ pub fn read_scope(args: &Args) -> Refusal<String> {
     Ok(args.text("scope", is_owner)?.unwrap_or_else(|| "default".into()))
 }
 
-/// `owner, scope?, slot?` with their defaults.
+/// Reads `owner, scope?, slot?` with their defaults.
 pub fn read_key(args: &Args) -> Refusal<Key> {
     Ok(Key {
         owner: args.need_text("owner", is_owner)?,
@@ -107,7 +106,7 @@ impl Model {
         Ok(answer)
     }
 
-    /// Networks found, slots given by position within a network.
+    /// Resolves networks, and gives slots by position within a network.
     fn items(&self, parts: Vec<(String, Option<String>, Wish, bool)>, owner: &Key) -> Refusal<Vec<Item>> {
         let mut items: Vec<Item> = Vec::new();
         for (index, (network, slot, wish, optional)) in parts.into_iter().enumerate() {
@@ -138,7 +137,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the owner holds in the networks of these items under slots that they do not name, and in one beside them.
+    /// What the owner holds under slots that the items do not name, in their networks and in the one given `beside`.
     fn all_else(&self, items: &[Item], beside: Option<usize>) -> Vec<(usize, Address)> {
         let mut else_held = BTreeSet::new();
         for (n, item) in beside.iter().flat_map(|n| items.first().map(|item| (*n, item))) {
@@ -156,12 +155,12 @@ impl Model {
         else_held.into_iter().collect()
     }
 
-    /// Could an automatic item be given anything, whatever the limits?
+    /// Could an automatic item be given anything, regardless of limits?
     fn has_room(&self, item: &Item, options: &Options) -> bool {
         !self.admissible(item.network, &item.key, options.uid.as_deref(), &item.wish).is_empty()
     }
 
-    /// Named addresses first, then the automatic ones in order. All are tried, the first error by rank is answered.
+    /// Takes named addresses first, then the automatic ones in order. All are tried; the first error by rank is answered.
     fn obtain_all(&mut self, items: &[Item], options: &Options) -> Refusal<Vec<Option<Granted>>> {
         let mut granted: Vec<Option<Granted>> = vec![None; items.len()];
         let mut errors: Vec<(usize, ModelError)> = Vec::new();
@@ -193,7 +192,7 @@ impl Model {
     }
 }
 
-/// Is all that a request requires of a network held already, and something?
+/// Is everything that the request requires of a network held already, and is it anything at all?
 fn is_repeat(items: &[Item], granted: &[Option<Granted>], network: usize) -> bool {
     let here: Vec<_> = items.iter().zip(granted).filter(|(item, _)| item.network == network).collect();
     let held = |one: &Option<Granted>| one.as_ref().is_some_and(|one| !one.created);
@@ -220,7 +219,7 @@ fn with_index(mut error: ModelError, index: usize) -> ModelError {
     error
 }
 
-/// What is wrong whatever networks there are.
+/// Refuses what is wrong whatever networks there are.
 fn judge_alone(parts: &[(String, Option<String>, Wish, bool)], prefix: &str) -> Refusal<()> {
     let (mut slots, mut named): (_, Vec<(&str, Range)>) = (BTreeSet::new(), Vec::new());
     for (index, (network, slot, wish, _)) in parts.iter().enumerate() {

@@ -14,16 +14,16 @@ use super::state::{For, Pool, Reserved, Subnet};
 const SUBNET_MEMBERS: [&str; 10] =
     ["name", "cidr", "gateway", "dhcp", "dns", "zones", "tags", "draining", "pools", "reserved"];
 
-/// A subnet as written, and which members were.
+/// A subnet as written, and which of its members were written.
 pub struct SubnetSpec {
     pub subnet: Subnet,
     pub given: BTreeSet<&'static str>,
-    /// Which members of each of its pools were written.
+    /// The members that were written of each of its pools.
     pools_given: Vec<Vec<&'static str>>,
 }
 
 impl SubnetSpec {
-    /// Members written, of the subnet and of its pools, in which what is there differs.
+    /// Members written, of the subnet and of its pools, that differ from what is there.
     pub fn differing(&self, there: &Subnet) -> Vec<&'static str> {
         let (asked, found) = (nouns::subnet(&self.subnet), nouns::subnet(there));
         let mut members = differing(self.given.iter().copied().filter(|member| *member != "pools"), &asked, &found);
@@ -130,8 +130,8 @@ pub fn read_reserved(args: &Args) -> Refusal<Reserved> {
     Ok(Reserved { range, note, whose })
 }
 
-/// Adds a range to a list. What it overlaps and is for the same becomes one range with it; then it and the others are cut at
-/// every edge, each piece is judged, and what says the same is joined.
+/// Adds a range to a list. Ranges that it overlaps and that are for the same owner are joined with it first. Then it and the
+/// others are cut at every edge, each piece is judged, and pieces that say the same are joined.
 pub fn merge_reserved(list: &mut Vec<Reserved>, mut added: Reserved) {
     list.sort_by_key(|reserved| reserved.range);
     let (touched, mut apart): (Vec<Reserved>, Vec<Reserved>) =
@@ -177,7 +177,7 @@ pub fn merge_reserved(list: &mut Vec<Reserved>, mut added: Reserved) {
     *list = apart;
 }
 
-/// Gateway and pools fit the subnet; reserved ranges too, where `reserved` says so.
+/// Checks that gateway and pools fit the subnet, and reserved ranges too if `reserved`.
 pub fn check_shape(subnet: &Subnet, reserved: bool, findings: &mut Findings) {
     if let Some(gateway) = subnet.gateway {
         let link_local = subnet.cidr.family().number() == 6 && gateway.is_link_local();
@@ -193,7 +193,7 @@ pub fn check_shape(subnet: &Subnet, reserved: bool, findings: &mut Findings) {
     findings.when(reserved && outside, "out_of_range");
 }
 
-/// At most one dhcp subnet a family.
+/// Checks that there is at most one dhcp subnet per family.
 pub fn check_dhcp(subnets: &[&Subnet], findings: &mut Findings) {
     for family in [4, 6] {
         let dhcp = subnets.iter().filter(|subnet| subnet.dhcp && subnet.cidr.family().number() == family).count();
@@ -202,7 +202,7 @@ pub fn check_dhcp(subnets: &[&Subnet], findings: &mut Findings) {
 }
 
 impl Model {
-    /// No subnet of the realm overlaps, but the one at `except`.
+    /// Checks that no subnet of the realm overlaps, except the one at `except`.
     pub fn check_space(&self, realm: &str, cidr: Cidr, except: Option<(usize, usize)>, findings: &mut Findings) {
         let mut with = Vec::new();
         for (n, network) in self.networks.iter().enumerate().filter(|(_, network)| network.realm == realm) {
@@ -229,7 +229,7 @@ pub fn if_version(args: &Args) -> Refusal<Option<u64>> {
     args.number("if_version", 0, u64::MAX)
 }
 
-/// Given members in which what is there differs from what is asked.
+/// The given members in which what is asked for differs from what is there.
 pub fn differing<'a>(given: impl IntoIterator<Item = &'a str>, asked: &Value, there: &Value) -> Vec<&'a str> {
     given.into_iter().filter(|member| asked.get(member) != there.get(member)).collect()
 }

@@ -1,4 +1,4 @@
-//! What the model knows: networks with their configuration, and per address what happened to it.
+//! What the model knows: networks with their configuration, and what happened to each address.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::args::{Texts, is_never};
 use super::errors::{ModelError, Refusal};
 use super::sweeping::Missed;
 
-/// Who holds: scope, owner, slot.
+/// A holder: scope, owner and slot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub scope: String,
@@ -23,7 +23,7 @@ impl Key {
     }
 }
 
-/// One reservation, kept under its first address.
+/// One reservation, stored under its first address.
 #[derive(Debug, Clone)]
 pub struct Held {
     pub length: u8,
@@ -32,7 +32,7 @@ pub struct Held {
     pub kind: &'static str,
     pub claimant: Option<String>,
     pub release_with_claimant: bool,
-    /// A sweep missed its claimant, and nothing was heard of that since.
+    /// The sweep that missed its claimant, if that was not heard of since.
     pub missed: Option<Missed>,
     pub transient: bool,
     pub labels: Texts,
@@ -43,18 +43,18 @@ pub struct Held {
     /// When the lease ends; none if it is permanent.
     pub end: Option<u64>,
     pub generation: u64,
-    /// Name and range of the pool it lay in when granted.
+    /// Name and range of the pool in which it lay when it was granted.
     pub granted_pool: Option<(Option<String>, Range)>,
 }
 
-/// The last time that an address was let go, and by whom.
+/// The last time that an address was released, and by whom.
 #[derive(Debug, Clone)]
 pub struct Freed {
     pub at: u64,
-    /// None after a probation: then it is free at once, nothing cools.
+    /// None after a probation: the address is free at once, without cooling.
     pub by: Option<Key>,
     pub uid: Option<String>,
-    /// What was let go, of which the address was a part.
+    /// First address of the reservation that was released.
     pub first: Address,
     pub length: u8,
 }
@@ -62,7 +62,7 @@ pub struct Freed {
 #[derive(Debug, Clone)]
 pub struct Declined {
     pub until: u64,
-    /// First address of what was declined, by which it is named.
+    /// First address of what was declined, by which it is known.
     pub first: Address,
     pub by: Key,
 }
@@ -128,7 +128,7 @@ pub struct Network {
     pub description: Option<String>,
     pub subnets: Vec<Subnet>,
     pub version: u64,
-    /// Deleted by force, remembered while it holds something.
+    /// Deleted by force, but remembered while it holds something.
     pub closed: bool,
     pub held: BTreeMap<Address, Held>,
     pub freed: BTreeMap<Address, Freed>,
@@ -137,13 +137,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// How others are told of it: nothing but its id names one that is closed.
+    /// How others are told of it: a closed network has no name but its id.
     pub fn named(&self) -> &str {
         if self.closed { &self.id } else { &self.name }
     }
 }
 
-/// What an address is, the first that applies.
+/// The state of an address: the first that applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Unknown,
@@ -155,7 +155,7 @@ pub enum Status {
     Free,
 }
 
-/// Every address of a range, one by one: pools of the model are small.
+/// Every address of a range, one by one: the model's pools are small.
 pub fn each(range: Range) -> impl Iterator<Item = Address> {
     std::iter::successors(Some(range.first()), |address| address.next())
         .take_while(move |address| *address <= range.last())
@@ -227,7 +227,7 @@ impl Network {
         self.subnets.iter().flat_map(|subnet| subnet.pools.iter().map(move |pool| (subnet, pool)))
     }
 
-    /// The reservation that covers the address.
+    /// The reservation that covers an address.
     pub fn covering(&self, address: Address) -> Option<(Address, &Held)> {
         self.held
             .iter()

@@ -99,8 +99,8 @@ impl Model {
         Ok(noun)
     }
 
-    /// What is in the way of a change of one subnet, other subnets apart; `reserved`: its reserved ranges are given
-    /// anew.
+    /// Checks what is in the way of changing one subnet, regardless of other subnets; `reserved`: its reserved ranges are
+    /// given anew.
     pub fn check_resized(&self, n: usize, old: &Subnet, new: &Subnet, reserved: bool, findings: &mut Findings) {
         let network = &self.networks[n];
         check_shape(new, reserved, findings);
@@ -153,7 +153,7 @@ impl Model {
             if target.realm != from.realm {
                 self.check_mac(t, held.mac.as_deref(), None, &mut findings);
             }
-            // Those that move count with those that are there.
+            // Holdings that move count together with those that are there.
             let count = |of: &dyn Fn(&Key) -> bool| {
                 let moved = moving.iter().filter(|first| of(&from.held[*first].key)).count();
                 (moved + target.held.values().filter(|held| of(&held.key)).count()) as u64
@@ -174,7 +174,7 @@ impl Model {
         let (declined, declined_left) = split(&mut self.networks[n].declined, inside);
         let from = &mut self.networks[n];
         (from.held, from.declined) = (held_left, declined_left);
-        // What left was used here until now; what had rested is remembered here and nowhere else.
+        // What leaves was in use here until now. What had stopped cooling is remembered here only.
         let taken = held.iter().flat_map(|(first, held)| each(block(*first, held.length)));
         let left: Vec<Address> = taken.chain(declined.keys().copied()).collect();
         for address in &left {
@@ -229,7 +229,7 @@ impl Model {
     }
 }
 
-/// The `set` of `subnet.modify`, and an entry of `network.update`.
+/// The `set` of `subnet.modify`, or an entry of `network.update`.
 pub struct Changes<'a> {
     pub set: Args<'a>,
     pub cidr: Option<Cidr>,
@@ -256,7 +256,7 @@ impl<'a> Changes<'a> {
         Ok(Self { set, cidr, name, gateway, pools, dhcp, draining, dns, zones })
     }
 
-    /// What they make of a subnet.
+    /// The subnet that results from them.
     pub fn made_of(&self, old: &Subnet, findings: &mut Findings) -> Subnet {
         let mut new = old.clone();
         findings.note(self.set.patch_texts("tags", &mut new.tags));
@@ -290,7 +290,7 @@ fn split<T>(
 
 type Parts<T> = std::collections::BTreeMap<Address, T>;
 
-/// A merge patch of dns: lists replace.
+/// A merge patch of dns; lists are replaced.
 fn patched_dns(old: &Value, patch: Value) -> Value {
     let (Some(old), Some(patch)) = (old.as_object(), patch.as_object()) else { return patch };
     let mut merged = old.clone();
@@ -298,7 +298,7 @@ fn patched_dns(old: &Value, patch: Value) -> Value {
     Value::Object(merged)
 }
 
-/// Pools that spanned the subnet go on spanning it, others are trimmed.
+/// Pools that spanned the subnet still span it, others are trimmed.
 fn resize(subnet: &mut Subnet, cidr: Cidr) {
     let old: Range = subnet.cidr.range();
     subnet.cidr = cidr;
@@ -309,7 +309,7 @@ fn resize(subnet: &mut Subnet, cidr: Cidr) {
     });
 }
 
-/// A gateway is no edge of its subnet, whatever network that is in.
+/// A gateway must not be an edge of its subnet, whatever network that is in.
 pub fn judge_gateway(cidr: Option<Cidr>, gateway: Option<Address>) -> Refusal<()> {
     let (Some(cidr), Some(gateway)) = (cidr, gateway) else { return Ok(()) };
     let edge = gateway == cidr.base() || cidr.family().number() == 4 && gateway == cidr.last();

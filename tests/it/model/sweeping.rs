@@ -1,4 +1,4 @@
-//! `claimant.mark` and `claimant.sweep`: who was missed by two sweeps, at least the grace apart, is let go.
+//! `claimant.mark` and `claimant.sweep`: claimants missed by two sweeps, at least the grace apart, are released.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ impl Model {
                 }
             }
         }
-        // In billionths, upwards, as a share is a quotient.
+        // The share is a quotient, so it is compared in billionths, rounded up.
         if due.len() as u128 * 1_000_000_000 > (share * 1e9).ceil() as u128 * reservations {
             return Err(ModelError::new("brake", json!({ "would_release": due.len() })));
         }

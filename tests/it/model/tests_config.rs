@@ -1,4 +1,4 @@
-//! Tricky clauses of configuration and reading, as facts.
+//! Tricky clauses about configuration and reads, as facts.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Generated sequences against the model alone: it keeps its own invariants, agrees with itself, and the generator
+//! Generated sequences against the model alone: it keeps its own invariants and agrees with itself, and the generator
 //! reaches every method and every kind of error.
 
 use proptest::strategy::{Strategy, ValueTree};
@@ -9,7 +9,7 @@ use super::adopt::as_answer;
 use super::assumptions::Figures;
 use super::{Assumptions, Coverage, Model, Step, sequence};
 
-/// Runs one sequence on two models; the second follows the answers of the first as if they were a server's.
+/// Runs one sequence on two models; the second follows the first one's answers as if they were a server's.
 fn run(steps: &[Step], coverage: &mut Coverage) -> Result<(), String> {
     run_against(Model { picks_last: true, generation_gap: 9, ..Model::new() }, steps, coverage)
 }
@@ -21,7 +21,7 @@ fn run_against(mut server: Model, steps: &[Step], coverage: &mut Coverage) -> Re
         now += step.advance_ms;
         let params = model.resolve(now, &step.params);
         let answer = as_answer(server.call(now, step.method, &params));
-        // What a server says in place of the model's list of possible overlaps.
+        // A server gives one overlap, where the model lists the possible ones.
         let answer = answer.map_err(|(kind, mut data)| {
             data["with"] = data["with_any"][0].clone();
             (kind, data)

@@ -1,4 +1,4 @@
-//! Tricky clauses of allocation, as facts.
+//! Tricky clauses about allocation, as facts.
 
 use serde_json::{Value, json};
 

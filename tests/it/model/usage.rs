@@ -21,7 +21,7 @@ impl Model {
         let ranges: Vec<Range> = network.subnets.iter().map(|subnet| subnet.cidr.range()).collect();
         let mut usage = self.count(network, &ranges);
         usage["reservations"] = json!(network.held.len());
-        // Of a block that reaches over the edge of a pool, the first address says where it is.
+        // A block that extends beyond a pool counts where its first address lies.
         let reservations = |range: Range| network.held.keys().filter(|first| range.contains(**first)).count();
         let subnets = network.subnets.iter().map(|subnet| {
             let mut part = self.count(network, &[subnet.cidr.range()]);

@@ -1,11 +1,12 @@
-//! A clock whose hands a test moves, while the leases of nodes run by the time of the Redis server, which it cannot move.
+//! A clock that a test moves. Only the leases of nodes run by real time, like the clock of the Redis server, which a test
+//! cannot move.
 
 use std::sync::Arc;
 
 use allod::actors::clock::{Clock, ManualClock, SystemClock};
 use allod::core::types::WallTime;
 
-/// The hands are the inner clock's.
+/// All other readings are those of the inner clock.
 #[derive(Debug)]
 pub struct RealLeases(pub Arc<ManualClock>);
 

@@ -1,6 +1,6 @@
-//! Deployments against a list of what is held: plan, apply, commit, revert and delete over several networks, each answer
-//! and all that is held afterwards compared. Instances wish what others have, so addresses are promised and swapped; plans
-//! are ended whole, or for some instances at a time, and late.
+//! Deployments against a list of what is held. Plan, apply, commit, revert and delete run over several networks; each
+//! answer, and everything held afterwards, is compared. Instances wish for each other's addresses, so addresses are promised
+//! and swapped. Plans are ended as a whole, or for some instances at a time, and late.
 
 mod register;
 
@@ -16,7 +16,7 @@ use crate::model::Dice;
 
 const SEQUENCES: u64 = 60;
 const STEPS: usize = 40;
-/// How many static addresses of each network the instances wish: one more than they are.
+/// How many static addresses of each network the instances wish for: one more than there are instances.
 const WISHED: u64 = INSTANCES as u64 + 1;
 
 fn name(network: usize) -> String {
@@ -47,7 +47,7 @@ struct World {
     /// The highest plan so far, and the one before it.
     plans: [u64; 2],
     last: Option<Wishes>,
-    /// How often each was done, and changed something where it may.
+    /// How often each operation was done, and how often it changed something where it may.
     counts: BTreeMap<&'static str, usize>,
 }
 
@@ -69,7 +69,7 @@ impl World {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// A static address is mostly wished once.
+    /// Draws wishes; a static address is mostly wished once.
     fn wishes(dice: &mut Dice) -> Wishes {
         let mut free: Vec<Vec<u8>> = vec![(STATIC..STATIC + WISHED as u8).collect(); NETWORKS];
         let mut wish = |dice: &mut Dice, network: usize| match dice.below(8) {
@@ -102,7 +102,7 @@ impl World {
         json!({"deployment": "d", "instances": listed.collect::<Vec<_>>()})
     }
 
-    /// What the server says of every wish, in order.
+    /// What the server says about every wish, in order.
     fn told(result: &Value) -> Vec<(String, String, String)> {
         let slots = result["instances"].as_array().unwrap().iter().flat_map(|one| one["networks"].as_array().unwrap());
         let told = |slot: &Value| {
@@ -151,7 +151,7 @@ impl World {
             return self.count("the same plan");
         }
         assert!(plan > self.plans[0], "{plan} after {}", self.plans[0]);
-        // The number is the server's.
+        // The server chooses the number.
         self.register.renumber(next, plan);
         self.plans = [plan, self.plans[0]];
         self.last = Some(wishes);
@@ -216,7 +216,7 @@ impl World {
         self.count("deleted");
     }
 
-    /// All that is held, as the list and the deployment show it.
+    /// Compares everything that is held, as shown by the list and by the deployment.
     fn check(&mut self) {
         self.register.check();
         let listed = self.server.ask("ip.list", &json!({"scope": "d"})).unwrap()["result"].take();

@@ -1,4 +1,4 @@
-//! The published OpenRPC document as a judge: params of requests that succeed, results, and the data of errors.
+//! Checks against the published OpenRPC document: params of successful requests, results, and the data of errors.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -7,20 +7,21 @@ use allod::wire::openrpc;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-/// What the document says, ready to judge.
+/// The document's contents, ready for checks.
 pub static PUBLISHED: LazyLock<Published> = LazyLock::new(Published::new);
 
 pub struct Published {
-    /// Params and result by method.
+    /// Schemas of params and result by method.
     methods: HashMap<String, (Judge, Judge)>,
     error_data: Judge,
-    /// Params of what is sent without being asked for, by method.
+    /// Schemas of the params of notifications, by method.
     notifications: HashMap<String, Judge>,
-    /// Code by kind.
+    /// Error codes by kind.
     codes: HashMap<String, i64>,
 }
 
-/// A schema, compiled when it is asked first: each is compiled with all that it may refer to, and most tests meet few methods.
+/// A schema that is compiled at its first use: each is compiled with everything to which it may refer, and most tests meet
+/// few methods.
 struct Judge {
     schema: Value,
     components: Arc<Value>,
@@ -55,7 +56,7 @@ impl Published {
         }
     }
 
-    /// Judges a notification; the whole envelope is looked at.
+    /// Checks a notification, including its envelope.
     #[allow(dead_code, reason = "not every suite watches")]
     pub fn judge_notification(&self, envelope: &Value) -> Result<(), String> {
         let members = envelope.as_object().map_or(0, serde_json::Map::len);
@@ -67,7 +68,7 @@ impl Published {
         of_params.valid(&envelope["params"], method)
     }
 
-    /// Judges a request and its answer; the whole envelope is looked at.
+    /// Checks a request and its answer, including the envelope.
     pub fn judge(&self, method: &str, params: &Value, envelope: &Value) -> Result<(), String> {
         let (of_params, of_result) = self.methods.get(method).ok_or(format!("{method} is not published"))?;
         let members: Vec<&str> = envelope.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();

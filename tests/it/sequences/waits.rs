@@ -1,5 +1,5 @@
-//! Who waits for capacity, against a queue that is a list: whoever came first and is fitted by what comes free has it, and
-//! nobody else; what nobody who waits could use is for newcomers.
+//! Waits for capacity against a queue that is a plain list. What becomes free goes to the first waiter whom it fits, and to
+//! nobody else; what fits no waiter is for newcomers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -17,10 +17,10 @@ const STEPS: usize = 60;
 const OWNERS: u64 = 12;
 const WAIT_SECONDS: u64 = 60;
 
-/// Name of the pool that is wished, if one is.
+/// The name of the pool that is wished for, if any.
 type Wish = Option<&'static str>;
 
-/// One who waits, and the connection on which it is answered.
+/// A waiter, and the connection on which it is answered.
 struct Waiter {
     owner: String,
     wish: Wish,
@@ -56,7 +56,7 @@ struct World {
     /// In drawing order.
     places: Vec<Place>,
     waiting: Vec<Waiter>,
-    /// How often somebody was served, was passed by, hung up, and waited in vain.
+    /// How often a client was served, passed by, hung up, or waited in vain.
     counts: [usize; 4],
 }
 
@@ -101,7 +101,7 @@ impl World {
         match expected {
             Ok(address) => {
                 assert_eq!(told["result"]["address"], address, "{owner} wishes {wish:?}: {told}");
-                // It got what nobody who came before could use.
+                // It got what no earlier waiter could use.
                 self.counts[1] += usize::from(!self.waiting.is_empty());
             }
             Err(kind) => assert_eq!(told["error"]["data"]["kind"], kind, "{owner} wishes {wish:?}: {told}"),
@@ -115,14 +115,14 @@ impl World {
         let mut waiter = Waiter { owner, wish, since_ms: self.now_ms, wire };
         ask["wait_seconds"] = json!(WAIT_SECONDS);
         waiter.ask(1, "ip.allocate", &ask);
-        // A method over all networks is answered when what was sent before it is, or waits.
+        // A method over all networks is answered once everything sent before it is answered, or waits.
         waiter.ask(2, "network.list", &json!({}));
         let told = waiter.told();
         assert_eq!(told["id"], 2, "there is nothing for {}: {told}", waiter.owner);
         self.waiting.push(waiter);
     }
 
-    /// Whoever is fitted by what is free has it, first come first.
+    /// Serves waiters that what is free fits, first come first.
     fn serve(&mut self) {
         while let Some(first) = (0..self.waiting.len()).find(|at| self.free_for(self.waiting[*at].wish).is_some()) {
             let mut waiter = self.waiting.remove(first);
@@ -194,7 +194,7 @@ fn who_waits_is_served_as_a_list_of_all_who_wait_says() {
         for _ in 0..STEPS {
             world.step(&mut dice);
         }
-        // Those who wait still have heard nothing.
+        // The remaining waiters must have heard nothing.
         for mut waiter in std::mem::take(&mut world.waiting) {
             waiter.ask(3, "server.ping", &json!({}));
             assert_eq!(waiter.told()["id"], 3, "{}", waiter.owner);

@@ -1,6 +1,5 @@
-//! Whoever lists what there is and then watches knows all that there is, without asking again; and the history tells the
-//! same story afterwards. Of several shards each tells in its own order: there it is put in order by the time of what
-//! happened.
+//! A client that lists what there is and then watches knows everything without asking again, and afterwards history tells
+//! the same. Several shards each tell in their own order; their events are ordered by time.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{LAST, Subject};
 
-/// Members of a reservation that an event tells, too.
+/// Members of a reservation that events contain as well.
 const TOLD: [&str; 17] = [
     "scope",
     "owner",
@@ -33,11 +32,11 @@ const TOLD: [&str; 17] = [
 /// Network and address.
 type Place = (String, Address);
 
-/// What a watcher knows.
 #[derive(Debug, Default)]
 pub struct Picture {
     held: BTreeMap<Place, Value>,
-    /// Network, type and place of all that was told; of several shards by network, as only that is an order of theirs.
+    /// Network, type and place of everything told; with several shards ordered by network, since only within a network is
+    /// there an order.
     pub told: Vec<Value>,
 }
 
@@ -54,7 +53,7 @@ fn state_of(reservation: &Value) -> Value {
     Value::Object(TOLD.iter().filter_map(member).collect::<Map<String, Value>>())
 }
 
-/// Every reservation, and the cursor behind them.
+/// Every reservation, and the cursor after them.
 pub fn list(server: &mut Subject) -> Result<(Picture, Value), String> {
     let listed = server.ask("ip.list", &json!({"limit": 10_000}))?["result"].take();
     let (mut picture, cursor) = (Picture::default(), listed["cursor"].clone());
@@ -69,7 +68,7 @@ impl Picture {
         let story = ["network_id", "type", "address", "generation", "owner", "reason", "before", "after"];
         self.told.push(story.iter().map(|member| event[*member].clone()).collect());
         if event["address"].is_null() {
-            // Of what moves with a subnet each address is told of by itself, in both networks.
+            // When a subnet moves, each of its addresses has events of its own, in both networks.
             return Ok(());
         }
         let place = place_of(event);
@@ -78,7 +77,7 @@ impl Picture {
             let length = known.as_ref().map_or(Value::Null, |known| known["prefix_length"].clone());
             before["prefix_length"] = length;
             if event["type"] == "expired" {
-                // A lease that is over ended at the latest now, and that is all that is told of it.
+                // The event does not say when exactly an expired lease ended.
                 before["expires_at"] = known.as_ref().map_or(Value::Null, |known| known["expires_at"].clone());
             }
             if known.as_ref() != Some(&before) {
@@ -94,7 +93,7 @@ impl Picture {
         Ok(())
     }
 
-    /// As they were told, where there is one end; else in the order of their times.
+    /// Follows events as they were told; with several ends, in the order of their times.
     fn follow_all(&mut self, mut events: Vec<Value>, ends: usize) -> Result<(), String> {
         if ends > 1 {
             events.sort_by_key(|event| text(event, "time"));
@@ -106,7 +105,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Is this what there is?
+    /// Compares this picture with what there is.
     pub fn is_of(&self, now: &Picture) -> Result<(), String> {
         for (place, held) in &now.held {
             if self.held.get(place) != Some(held) {
@@ -118,12 +117,12 @@ impl Picture {
     }
 }
 
-/// Is it one of the networks that are made when all is done?
+/// Is it one of the networks that are made when everything else is done?
 fn is_the_end(event: &Value) -> bool {
     event["type"] == "network_created" && event["network"].as_str().is_some_and(|name| name.starts_with(LAST))
 }
 
-/// All that happened until so many networks of the end were made, for pictures by subscription.
+/// Follows everything until so many of the last networks were made, for pictures by subscription.
 pub fn follow(server: &mut Subject, ends: usize, pictures: &mut [(Value, Picture)]) -> Result<(), String> {
     let mut told_to: Vec<(usize, Vec<Value>)> = pictures.iter().map(|_| (0, Vec::new())).collect();
     while told_to.iter().any(|(ended, _)| *ended < ends) {
@@ -132,7 +131,7 @@ pub fn follow(server: &mut Subject, ends: usize, pictures: &mut [(Value, Picture
         match told["method"].as_str() {
             Some("event") => {}
             Some("bookmark") => continue,
-            // The clock jumped: nobody seemed to listen for so long that nothing was kept for it.
+            // The clock jumped, so the server thinks that nobody listened for so long that it kept nothing.
             Some("lagged") => {
                 let again = server.watch(&told["params"]["cursor"])?;
                 for (number, _) in pictures.iter_mut().filter(|(number, _)| number == subscription) {
@@ -157,7 +156,7 @@ pub fn follow(server: &mut Subject, ends: usize, pictures: &mut [(Value, Picture
     Ok(())
 }
 
-/// The picture that the history gives, read page by page.
+/// The picture that history gives, read page by page.
 pub fn look_back(server: &mut Subject, ends: usize) -> Result<Picture, String> {
     let (mut events, mut ended, mut ask) = (Vec::new(), 0, json!({"limit": 50}));
     while ended < ends {

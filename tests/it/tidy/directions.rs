@@ -1,49 +1,46 @@
-//! Who may use whom. The table is the architecture: a line in it is a decision.
+//! Which module may use which. The table is the architecture: each line in it is a decision.
 
 use super::source::Source;
 
-/// What a module of the library may use besides itself, `limits`, `metrics` and `telemetry`. An entry with `::` allows
-/// only that part of a module.
+/// What a module of the library may use, besides itself and the leaves. An entry with `::` allows only that part of a
+/// module.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("core", &[]),
     // Documentation.
     ("consistency", &[]),
     ("limits", &[]),
     ("metrics", &[]),
-    ("telemetry", &["config"]),
-    // Of tests only.
+    ("telemetry", &[]),
+    ("seldom", &[]),
+    // Only for tests.
     ("fuzz", &[]),
-    // Settings become the bounds that a server takes; the server does not know where they come from.
-    // Which URLs and prefixes a store takes, the store knows; what a secret is, those who share it.
-    ("config", &["server", "store::redis", "peer::secret"]),
+    // The store knows which URLs and prefixes it takes; the peers know what a secret is.
+    ("config", &["store::redis", "peer::secret"]),
     // Values of the wire are parsed by the core's own types, so that there is one spelling of an address.
     ("wire", &["core::types", "core::address", "core::compact"]),
     ("store", &["core"]),
-    // The trait only: which store it is, `main` decides.
+    // Only the trait: `main` decides which store it is.
     ("actors", &["core", "store"]),
-    // What nodes say to each other is the vocabulary of actors and core, and nothing of the protocol with clients.
+    // Nodes talk to each other in terms of actors and core, and use nothing of the protocol with clients.
     ("peer", &["actors", "core"]),
     ("server", &["wire", "actors", "core", "peer"]),
-    // Of the store only what its health is, for `/readyz`.
-    ("http", &["server", "wire", "store"]),
-    ("client", &["wire", "core::types", "core::address"]),
-    // Sentences count things alike everywhere. `serve` and `try` start a server; `backup` and `restore` copy the files of one that is stopped.
-    ("cli", &["client", "wire", "core::types", "core::address", "core::plural", "serve", "store::embedded"]),
+    ("http", &["server", "wire"]),
+    ("client", &["wire"]),
+    // Sentences count things alike everywhere. `serve` and `try` start a server; commands that look at its store or files
+    // use `serve`, too.
+    ("cli", &["client", "wire", "core::types", "core::address", "core::plural", "serve"]),
     // What `allod serve` does: the only place in the library that constructs a server.
-    (
-        "serve",
-        &["core", "store", "actors", "peer", "server", "http", "config", "wire", "cli::failure", "cli::serve_args"],
-    ),
+    ("serve", &["core", "store", "actors", "peer", "server", "http", "config", "wire"]),
 ];
 
-/// Everybody but `core` may use these, and `core` only `limits`.
-const LEAVES: &[&str] = &["limits", "metrics", "telemetry", "fuzz"];
+/// All modules but `core` may use these; `core` may use only `limits`.
+const LEAVES: &[&str] = &["limits", "metrics", "seldom", "telemetry", "fuzz"];
 
-/// Parts that a module may not use although it may use what they are in.
+/// Parts that a module may not use, although it may use the rest of their module.
 const NEVER: &[(&str, &[&str])] =
     &[("actors", &["store::memory", "store::embedded", "store::redis"]), ("server", &["core::network", "core::space"])];
 
-/// Crates and parts of the standard library that the core must not touch: no clock, no chance, no I/O, no tasks, no format.
+/// Crates and parts of the standard library that the core must not use: no clock, randomness, I/O, tasks or formats.
 const CORE_NEVER_SEES: &[&str] = &[
     "tokio",
     "actix",
@@ -67,15 +64,15 @@ const CORE_NEVER_SEES: &[&str] = &[
 
 /// Crates that belong to one layer.
 const ONLY_IN: &[(&str, &[&str])] = &[
-    ("actix", &["actors", "server", "http", "serve", "main"]),
-    ("axum", &["http", "serve", "main"]),
-    ("clap", &["cli", "config", "main"]),
+    ("actix", &["actors", "serve"]),
+    ("axum", &["http"]),
+    ("clap", &["cli", "config"]),
     ("redis", &["store"]),
     ("postcard", &["peer"]),
     ("hmac", &["peer"]),
 ];
 
-/// Everything that the file uses and must not, in words.
+/// Everything that a file uses but must not, in words.
 pub fn violations(source: &Source) -> Vec<String> {
     let Some(module) = module_of(&source.path) else { return Vec::new() };
     if module == "main" || module == "lib" {
@@ -85,9 +82,9 @@ pub fn violations(source: &Source) -> Vec<String> {
         return vec![format!("{}: module `{module}` is not in the table of directions", source.path)];
     };
     let mut found = Vec::new();
-    let code: String = source.code_lines().map(|(_, line)| format!("{line}\n")).collect();
+    let code = code_of(source);
     for used in crate_paths(&code, &source.path) {
-        let is = |entry: &&str| used == **entry || used.starts_with(&format!("{entry}::"));
+        let is = |entry: &&str| lies_in(&used, entry);
         let itself = used == module || used.starts_with(&format!("{module}::"));
         let leaf = module != "core" && LEAVES.iter().any(&is);
         let limits = used == "limits" || used.starts_with("limits::");
@@ -105,13 +102,39 @@ pub fn violations(source: &Source) -> Vec<String> {
     found
 }
 
+/// Everything that is allowed but that no file does, in words: the table describes the present, not the past or the future.
+pub fn idle(sources: &[Source]) -> Vec<String> {
+    let of = |module: &'static str| sources.iter().filter(move |source| module_of(&source.path) == Some(module));
+    let mut found = Vec::new();
+    for (module, allowed) in MAY_USE {
+        let used: Vec<String> = of(module).flat_map(|source| crate_paths(&code_of(source), &source.path)).collect();
+        let idle = allowed.iter().filter(|entry| !used.iter().any(|used| lies_in(used, entry)));
+        found.extend(idle.map(|entry| format!("`{module}` may use `{entry}`, and does not")));
+    }
+    for (name, modules) in ONLY_IN {
+        let mentions = |module: &&&'static str| of(module).any(|source| mentions_path(&code_of(source), name));
+        let idle = modules.iter().filter(|module| !mentions(module));
+        found.extend(idle.map(|module| format!("`{name}` may be in `{module}`, and is not")));
+    }
+    found
+}
+
+fn code_of(source: &Source) -> String {
+    source.code_lines().map(|(_, line)| format!("{line}\n")).collect()
+}
+
+/// Is a path this entry of the table, or a part of it?
+fn lies_in(used: &str, entry: &str) -> bool {
+    used.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
 /// `src/wire/types.rs` and `src/wire.rs` are `wire`.
 fn module_of(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("src/")?;
     Some(rest.split_once('/').map_or_else(|| rest.trim_end_matches(".rs"), |(module, _)| module))
 }
 
-/// Is there a path that begins with this, as `tokio::`?
+/// Is there a path that begins with this crate, such as `tokio::`?
 fn mentions_path(code: &str, name: &str) -> bool {
     let wanted = format!("{name}::");
     let also = [format!("use {name};"), format!("{name}(")];
@@ -121,7 +144,7 @@ fn mentions_path(code: &str, name: &str) -> bool {
     }) || also.iter().any(|also| code.contains(also))
 }
 
-/// The first two parts of every path from the root of the library, by `crate::` or by enough of `super::`.
+/// The first two parts of every path from the library's root, by `crate::` or by enough of `super::`.
 fn crate_paths(code: &str, path: &str) -> Vec<String> {
     let is_mod = path.ends_with("/mod.rs");
     let depth = path.split('/').count() - 1 - usize::from(is_mod);
@@ -135,7 +158,7 @@ fn crate_paths(code: &str, path: &str) -> Vec<String> {
             }
             let mut paths = Vec::new();
             paths_after(&code[at + root.len()..], "", &mut paths);
-            // Inside a module within the file, `super` reaches less far than it seems.
+            // In a module within the file, `super` reaches less far than it seems.
             paths.retain(|path| {
                 root == "crate::" || MAY_USE.iter().any(|(name, _)| path.split("::").next() == Some(name))
             });
@@ -172,7 +195,7 @@ fn paths_after(rest: &str, prefix: &str, found: &mut Vec<String>) {
     }
     let word: String = rest.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect();
     let after = &rest[word.len()..];
-    // What is not a module (a type, a function, a macro of the root) names the module before it.
+    // Anything but a module (a type, a function, a macro of the root) counts as the module before it.
     let is_module = word.starts_with(|c: char| c.is_lowercase()) && word != "self";
     let path = match (prefix, is_module) {
         ("", true) => word,
@@ -185,6 +208,17 @@ fn paths_after(rest: &str, prefix: &str, found: &mut Vec<String>) {
         None if after.starts_with('!') => {}
         None => found.push(path),
     }
+}
+
+#[test]
+fn an_allowance_of_which_no_file_makes_use_is_told() {
+    let told = |text: &str| idle(&[Source::new("src/http/a.rs", text.to_owned())]);
+    let is_told = |text: &str, entry: &str| told(text).contains(&format!("`http` may use `{entry}`, and does not"));
+    assert!(is_told("", "server") && is_told("use crate::wire::Method;", "server"));
+    assert!(!is_told("use crate::server::Server;", "server"));
+    assert!(is_told("use crate::server_of_another_name::Server;", "server"));
+    assert!(told("use crate::wire::Method;").contains(&"`axum` may be in `http`, and is not".to_owned()));
+    assert!(!told("use axum::Router;").contains(&"`axum` may be in `http`, and is not".to_owned()));
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! What log statements carry. As JSON an event is one flat object: a field of it must not be called as what each line has.
+//! Fields of log statements. As JSON an event is one flat object, so no field may have the name of what every line has.
 
 use super::source::Source;
 use super::{assert_none, product};
 
-/// What each line has by itself.
+/// Names that every line has by itself.
 const TAKEN: &[&str] = &["timestamp", "level", "target", "message", "span", "spans"];
 const EVENTS: &[&str] = &["trace!(", "debug!(", "info!(", "warn!(", "error!(", "event!("];
 
-/// Log statements of a file with a field of such a name.
+/// Log statements of a file that have a field with such a name.
 fn clashes(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in source.code.match_indices("tracing::") {
@@ -20,7 +20,7 @@ fn clashes(source: &Source) -> Vec<String> {
     found
 }
 
-/// Names of the fields among the arguments that begin here. What is set by a `:`, as the target of an event, is none.
+/// Names of the fields among the arguments that begin here. What is set by a `:`, like the target of an event, is no field.
 fn fields(arguments: &str) -> Vec<String> {
     let (mut depth, mut all) = (0_usize, vec![String::new()]);
     for c in arguments.chars() {

@@ -1,5 +1,5 @@
-//! The map in `src/lib.rs` is true: its steps are those that the modules claim, and its invariants name tests that run. So do
-//! the rules in `src/consistency.rs`, and no comment names another rule.
+//! The map in `src/lib.rs` is true: its steps are those that modules claim, and its invariants name tests that run. The same
+//! goes for the rules in `src/consistency.rs`, and comments name no other rules.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,13 @@ use super::assert_none;
 use super::source::{Source, rust_files};
 
 const MAP: &str = include_str!("../../../src/lib.rs");
-/// Rules that the consistency of the register rests on.
+/// How many rules the consistency of the register rests on.
 const RULE_COUNT: usize = 26;
 const RULES: &str = include_str!("../../../src/consistency.rs");
 
 /// `//! Life of an ``ip.allocate``, steps 2 and 7 of 8`, in the head of a module.
 const STEP: &str = "//! Life of an `ip.allocate`, step";
 
-/// The numbered steps of the map.
 fn mapped_steps() -> BTreeSet<u32> {
     let number = |line: &str| line.strip_prefix("//! ")?.split_once(". ")?.0.parse().ok();
     MAP.lines().filter_map(number).collect()
@@ -39,8 +38,8 @@ fn modules_agree_with_the_map_about_the_life_of_a_request() {
     assert_eq!(claimed, steps, "each step of the map is claimed by the head of a module");
 }
 
-/// Is there a test of this name, and does it run? By its attributes, or because a list of tests names it, as that of the
-/// store contract does.
+/// Is there a test with this name, and does it run? It does by its attributes, or because a list of tests names it, like
+/// that of the store contract.
 fn is_run(code: &[Source], test: &str) -> bool {
     let head = format!("fn {test}(");
     let (mut is_there, mut is_listed) = (false, false);
@@ -61,7 +60,7 @@ fn is_run(code: &[Source], test: &str) -> bool {
     is_there && is_listed
 }
 
-/// Names of tests in the text, each in backticks.
+/// Names of tests in a text, each in backticks.
 fn tests_in(text: &str) -> Vec<&str> {
     let is_test = |name: &&str| name.contains('_') && !name.contains([':', '.', '(']);
     text.split('`').skip(1).step_by(2).filter(is_test).collect()

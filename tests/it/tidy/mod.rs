@@ -1,7 +1,7 @@
 //! Style as a test: what a reviewer would otherwise have to say again and again.
 //!
-//! `source` reads a file as style sees it, `directions` knows who may use whom, `map` checks the map of the code, `logged` what
-//! log statements carry; the other rules are here.
+//! `source` reads a file for these checks, `directions` knows which module may use which, `map` checks the map of the code,
+//! and `logged` checks fields of log statements. The other rules are here.
 
 mod directions;
 mod logged;
@@ -10,12 +10,11 @@ mod source;
 
 use source::{Source, rust_files};
 
-/// Longest file, tests not counted: beyond it readers get lost.
+/// Longest file, not counting tests: in longer ones readers get lost.
 const FILE_LINES_MAX: usize = 600;
-/// Longest function.
 const FUNCTION_LINES_MAX: usize = 100;
 
-/// Words that say that something is not finished. Spelled in two parts, or this file would not pass.
+/// Words for unfinished work. They are spelled in two parts, or this file would not pass.
 const UNFINISHED_COMMENT: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const UNFINISHED_CODE: &[&str] =
     &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!("), concat!("todo", "!{")];
@@ -28,7 +27,7 @@ fn everything() -> Vec<Source> {
     ["src", "load", "tests"].into_iter().flat_map(rust_files).collect()
 }
 
-/// Fails with everything that was found, not with the first.
+/// Fails with everything that was found, not only with the first.
 #[track_caller]
 fn assert_none(rule: &str, found: Vec<String>) {
     assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
@@ -52,7 +51,7 @@ fn files_and_functions_are_short_enough_to_be_read() {
     assert_none(&format!("at most {FILE_LINES_MAX} lines a file and {FUNCTION_LINES_MAX} a function"), found);
 }
 
-/// Functions by rustfmt's indentation: one ends at the first closing brace that stands where it began.
+/// Finds functions by rustfmt's indentation: one ends at the first closing brace that is indented like its beginning.
 fn long_functions(source: &Source) -> Vec<String> {
     let lines: Vec<&str> = source.code_lines().map(|(_, line)| line).collect();
     let mut found = Vec::new();
@@ -79,12 +78,17 @@ fn modules_depend_in_one_direction() {
 }
 
 #[test]
+fn what_modules_may_use_is_what_they_use() {
+    assert_none("see tests/it/tidy/directions.rs", directions::idle(&rust_files("src")));
+}
+
+#[test]
 fn nothing_is_left_unfinished() {
     let mut found = Vec::new();
     for source in everything() {
         for (at, comment) in source.comments.iter().enumerate() {
             let mut words = comment.split(|c: char| !c.is_alphanumeric());
-            // A drawn map of addresses is no such word, though it may begin like one.
+            // A drawn map of addresses may begin like such a word.
             if !comment.contains("....") && words.any(|word| UNFINISHED_COMMENT.contains(&word)) {
                 found.push(format!("{}:{}: {}", source.path, at + 1, comment.trim()));
             }
@@ -134,7 +138,7 @@ fn every_file_belongs_to_a_module() {
             heads.into_iter().any(declares)
         };
         let is_root = ["main", "lib"].contains(&name) || ["tests", "load/tests", "load/benches"].contains(&parent);
-        // What several programs share is named by its path.
+        // A file that several programs share is named by its path.
         let (_, folder) = parent.rsplit_once('/').unwrap_or_default();
         let is_shared = || all.iter().any(|source| source.text.contains(&format!("/{folder}/{name}.rs\"]")));
         !is_root && !declared(parent) && !is_shared()
@@ -152,10 +156,10 @@ fn every_dependency_has_a_reason() {
     assert_none("a comment above each dependency says why it is there", found);
 }
 
-/// Dependencies without a comment above them. Crates of one family, as `clap` and `clap_complete`, may share one.
+/// Dependencies without a comment above them. Crates of one family, like `clap` and `clap_complete`, may share one.
 fn without_reason(manifest: &str) -> Vec<String> {
     let (mut found, mut in_dependencies) = (Vec::new(), false);
-    // The family that a comment, or the dependency before, gave a reason to.
+    // The family to which a comment, or the dependency before, gave a reason.
     let (mut explained, mut family) = (false, String::new());
     for line in manifest.lines() {
         if line.starts_with('[') {

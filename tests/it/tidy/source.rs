@@ -1,8 +1,7 @@
-//! A Rust file as style sees it: its text, its code without comments and strings, and where its tests begin.
+//! A Rust file for style checks: its text, its code without comments and strings, and where its tests begin.
 
 use std::path::{Path, PathBuf};
 
-/// One file.
 pub struct Source {
     /// Path from the root of the tree, with `/`.
     pub path: String,
@@ -11,19 +10,19 @@ pub struct Source {
     pub code: String,
     /// The text of comments alone, line by line.
     pub comments: Vec<String>,
-    /// Lines before the tests at its end; all of them if it has none, zero if it is nothing but tests.
+    /// Lines before the tests at the end: all lines if there are no tests, zero if there is nothing else.
     pub lines_without_tests: usize,
 }
 
 impl Source {
-    /// Reads a text as the file at this path.
+    /// Makes the file at this path from its text.
     pub fn new(path: &str, text: String) -> Self {
         let (code, comments) = split(&text);
         let is_tests = path.split('/').any(|part| part == "tests" || part == "tests.rs");
         let all = text.lines().count();
         let lines = code.lines().collect::<Vec<_>>();
         let starts_tests = |at: &usize| {
-            // Only a module: a single function for tests does not make the rest of the file tests.
+            // Only a module counts: a single function for tests does not make the rest of the file tests.
             lines[*at].trim() == "#[cfg(test)]"
                 && lines.get(at + 1).is_some_and(|next| next.trim().ends_with("tests {"))
         };
@@ -31,7 +30,7 @@ impl Source {
         Self { path: path.to_owned(), code, comments, lines_without_tests, text }
     }
 
-    /// Lines of code that are no tests, numbered from 1.
+    /// Lines of code without tests, numbered from 1.
     pub fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code.lines().take(self.lines_without_tests).enumerate().map(|(at, line)| (at + 1, line))
     }
@@ -58,7 +57,7 @@ pub fn rust_files(below: &str) -> Vec<Source> {
     sources
 }
 
-/// Is the file, or a module that it lies in, declared as `#[cfg(test)] mod name;`?
+/// Is the file, or a module that contains it, declared as `#[cfg(test)] mod name;`?
 fn is_only_for_tests(source: &Source, all: &[Source]) -> bool {
     let path = source.path.trim_end_matches(".rs").trim_end_matches("/mod");
     let Some((parent, name)) = path.rsplit_once('/') else { return false };
@@ -87,14 +86,13 @@ fn collect(directory: &Path, found: &mut Vec<PathBuf>) {
 enum Inside {
     Code,
     LineComment,
-    /// Block comments nest.
     BlockComment(usize),
     Text,
     /// A raw string with so many `#`.
     RawText(usize),
 }
 
-/// Splits a text into its code, everything else blanked, and its comments by line.
+/// Splits a text into its code, with everything else blanked, and its comments by line.
 fn split(text: &str) -> (String, Vec<String>) {
     let chars: Vec<char> = text.chars().collect();
     let (mut code, mut comments) = (String::new(), vec![String::new()]);
@@ -149,7 +147,7 @@ fn split(text: &str) -> (String, Vec<String>) {
     (code, comments)
 }
 
-/// Is the character part of a word that began before it?
+/// Is the character part of a word that began earlier?
 fn preceded_by_word(chars: &[char], at: usize) -> bool {
     at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_') && chars[at - 1] != 'b'
 }

@@ -1,11 +1,12 @@
-//! What groups deal to their instances, zones and addresses: who has something keeps it, whoever is listed beside him.
+//! How groups deal zones and addresses to their instances: an instance keeps what it has, whichever others are listed beside
+//! it.
 
 use serde_json::{Value, json};
 
 use super::{Deployment, addresses_of};
 use crate::support::{Client, TestServer};
 
-/// Two zones with a subnet each, and a subnet for all.
+/// Two zones with a subnet each, and a subnet for all zones.
 fn zoned(server: &TestServer) -> Client {
     let mut client = server.client();
     let subnets = json!([
@@ -25,7 +26,7 @@ fn group(ids: &[&str], zones: &[&str], list: Option<&[&str]>) -> Value {
     json!([{"name": "g", "instances": ids, "zones": zones, "networks": [network]}])
 }
 
-/// Instance, state and address of each.
+/// Instance, state and address of each wish.
 fn told(answer: &Value) -> Vec<String> {
     let instances = answer["instances"].as_array().unwrap().iter();
     let slot = |one: &Value| {
@@ -48,14 +49,14 @@ fn instances_of_a_group_stay_in_their_zones_whoever_is_listed_beside_them() {
         assert_eq!(shop.groups(&group(&["i0", "i1", "i2"], zones, list)), first, "before its commit, too");
         shop.commit(&first);
         let kept = ["i0 kept 10.1.0.1", "i1 kept 10.1.1.1", "i2 kept 10.1.0.2"];
-        // In another order, over zones in another order, with one more before them, and one less.
+        // Instances and zones in another order.
         let turned = shop.groups(&group(&["i2", "i1", "i0"], &["z2", "z1"], list));
         assert_eq!(told(&turned), [kept[2], kept[1], kept[0]], "{list:?}");
         shop.commit(&turned);
         let fewer = shop.groups(&group(&["i1", "i2"], zones, list));
         assert_eq!(told(&fewer), kept[1..], "{list:?}");
         assert_eq!(addresses_of(&fewer["obsolete"]), ["10.1.0.1"]);
-        // Who comes back before the commit has what it had.
+        // An instance that comes back before the commit gets what it had.
         let back = shop.groups(&group(&["i1", "i2", "i0"], zones, list));
         assert_eq!(told(&back), [kept[1], kept[2], kept[0]], "{list:?}");
         let fewer = shop.groups(&group(&["i0", "i2"], zones, list));
@@ -91,13 +92,13 @@ fn who_is_refused_a_static_address_is_refused_because_no_deal_has_one_for_each()
     let mut client = zoned(&server);
     let mut shop = Deployment::of(&mut client, "shop");
     let zones = &["z1", "z2"][..];
-    // The first of the list serves all, and only it serves z2.
+    // The first address of the list serves all zones, and is the only one that serves z2.
     let wishes = group(&["i0", "i1"], zones, Some(&["10.1.2.1", "10.1.0.1"]));
     let first = shop.groups(&wishes);
     assert_eq!(told(&first), ["i0 new 10.1.0.1", "i1 new 10.1.2.1"]);
     assert_eq!(shop.groups(&wishes), first);
     shop.commit(&first);
-    // Who holds one keeps it, whatever that means to others.
+    // An instance keeps the address that it holds, whatever that means for others.
     let refused = shop.client.call(
         "deployment.apply",
         json!({"deployment": "shop", "groups": group(&["i1", "i0", "i2"], &["z1"], Some(&["10.1.2.1", "10.1.0.1", "10.1.1.1"]))}),
@@ -127,7 +128,8 @@ fn what_a_group_is_dealt_as_a_promise_is_the_same_when_it_is_asked_again() {
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.1.0.3".into()], vec!["10.1.0.1".into()]));
 }
 
-/// It drains, or is not what is wished any more: then the zone in which it lies may have no other.
+/// The subnet is draining, or the wish no longer fits: otherwise the instance would be bound to a zone that may have no
+/// other address.
 #[test]
 fn an_address_that_its_instance_has_to_leave_does_not_hold_it_in_its_zone() {
     type Change = fn(&mut Deployment<'_>);
@@ -194,13 +196,17 @@ fn who_lives_in_a_zone_that_no_subnet_serves_is_not_told_to_list_more_addresses(
         error["message"].as_str().unwrap().to_owned()
     };
     let said = refused(&["z7"], "10.1.0.10-10.1.0.20");
-    assert!(said.contains("has no address of network `z` in zone `z7`: no subnet of it serves that zone"), "{said}");
+    assert!(
+        said.contains("has no address of network `z` in zone `z7`: none of its subnets serves that zone"),
+        "{said}"
+    );
     let said = refused(&["z1"], "10.1.1.10-10.1.1.20");
     let too_few = "too few addresses of network `z` in zone `z1`; list one for each instance that lives there";
-    assert!(said.contains(too_few) && said.ends_with("`fresh` lets go of that)"), "{said}");
+    assert!(said.contains(too_few) && said.ends_with("`fresh` gives that up)"), "{said}");
 }
 
-/// As the director does it: the addresses say how many live in which zone, and who keeps his stays.
+/// As the director does it: the addresses determine how many instances live in which zone, and an instance that keeps its
+/// address stays.
 #[test]
 fn static_addresses_that_lie_unevenly_over_zones_are_dealt_with_the_zones_that_they_serve() {
     let server = TestServer::new();
@@ -215,19 +221,19 @@ fn static_addresses_that_lie_unevenly_over_zones_are_dealt_with_the_zones_that_t
     let kept = ["i0 kept 10.1.0.1", "i1 kept 10.1.1.1", "i2 kept 10.1.1.2"];
     let turned = shop.groups(&group(&["i2", "i1", "i0"], &["z2", "z1"], Some(one_and_two)));
     assert_eq!(told(&turned), [kept[2], kept[1], kept[0]]);
-    // One goes, and who comes is where it was.
+    // One instance goes, and a new one takes its place.
     shop.commit(&turned);
     let gone = shop.groups(&group(&["i0", "i1"], zones, Some(one_and_two)));
     assert_eq!(shop.commit(&gone), ["10.1.1.2"]);
     let next = shop.groups(&group(&["new", "i0", "i1"], zones, Some(one_and_two)));
     assert_eq!(told(&next), ["new new 10.1.1.2", kept[0], kept[1]]);
     shop.commit(&next);
-    // None at all is listed where they were.
+    // No address in their zones is listed any more.
     let moved = shop.groups(&group(&["i0", "i1"], zones, Some(&["10.1.1.7", "10.1.1.8"])));
     assert_eq!(told(&moved), ["i0 new 10.1.1.7", "i1 new 10.1.1.8"]);
 }
 
-/// Who lives in a zone by himself takes of the same list; and of two networks each has to have one.
+/// An instance with a zone of its own takes from the same list; and an instance with two networks needs an address in both.
 #[test]
 fn the_others_of_a_list_and_the_lists_of_other_networks_count_where_zones_are_dealt() {
     let server = TestServer::new();
@@ -253,7 +259,7 @@ fn the_others_of_a_list_and_the_lists_of_other_networks_count_where_zones_are_de
     assert_eq!(told(&applied), ["a new 10.1.0.1", "b new 10.1.1.1", "c new 10.1.1.2"]);
 }
 
-/// Of what drains it would only be refused.
+/// A wish for an address in a draining subnet would only be refused.
 #[test]
 fn who_holds_an_address_of_a_list_in_a_subnet_that_drains_is_dealt_another_of_it() {
     let server = TestServer::new();
@@ -274,6 +280,6 @@ fn who_holds_an_address_of_a_list_in_a_subnet_that_drains_is_dealt_another_of_it
     assert_eq!(shop.commit(&moved), ["10.1.0.5"]);
     let groups = json!({"deployment": "shop", "groups": of(&["a", "b", "c"], list)});
     let error = shop.client.call("deployment.apply", groups)["error"].clone();
-    let said = "static_ips` has too few addresses of network `z` outside of subnets that drain";
+    let said = "static_ips` has too few addresses of network `z` outside draining subnets";
     assert!(error["message"].as_str().unwrap().contains(said), "{error}");
 }

@@ -1,8 +1,6 @@
-//! What a deployment is after a restart, and when the store fails in the middle.
+//! Deployments after a restart, and when the store fails in the middle of something.
 
-use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,13 +14,8 @@ const MOMENT: Duration = Duration::from_millis(150);
 
 #[test]
 fn a_restart_knows_plans_promises_and_what_is_obsolete() {
-    let directory = tempfile::tempdir().unwrap();
-    let open = || {
-        TestServer::over(
-            Arc::new(EmbeddedStore::open(directory.path(), 4, EmbeddedOptions::default()).unwrap()),
-            |_| {},
-        )
-    };
+    let reopened = stores::reopened(4);
+    let open = || TestServer::over(reopened(), |_| {});
     let server = open();
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");
@@ -63,7 +56,7 @@ fn an_apply_that_the_store_did_not_take_leaves_nothing_and_can_be_repeated() {
     assert!(next["plan"].as_u64() > applied["plan"].as_u64());
 }
 
-/// How often a shard is read for a list of deployments, of which there are none.
+/// How many loads of shards a list of deployments causes that do not exist.
 fn loads_of_a_list(server: &TestServer, client: &mut Client) -> u64 {
     let before = server.store.loads_begun.load(Ordering::SeqCst);
     assert_eq!(client.ok_soon("deployment.list", json!({}))["deployments"], json!([]));
@@ -104,7 +97,7 @@ fn whatever_names_are_in_doubt_each_shard_is_read_for_all_of_them() {
     });
     assert!(unknown.count() > 8, "as many as make a difference");
     server.store.always(Fault::None);
-    // The first of a shard is read at once, the others together behind it.
+    // The first name in doubt of a shard is read at once, the others together after it.
     let loads = loads_of_a_list(&server, &mut client);
     assert!((1..=8).contains(&loads), "{loads} loads of 4 shards");
     assert_eq!(loads_of_a_list(&server, &mut client), 0);
@@ -134,7 +127,8 @@ fn no_answer_of_a_deployment_shows_what_is_not_durable() {
     others[0].send("deployment.plan", json!({"deployment": "shop", "instances": one}));
     others[1].send("deployment.apply", json!({"deployment": "shop", "instances": one, "dry_run": true}));
     others[2].send("deployment.revert", json!({"deployment": "open", "plan": open["plan"], "dry_run": true}));
-    // What the plan led to is not so any more, and there is no room to do all of it again: refused, also behind it.
+    // What the plan led to has changed, and there is no room to do all of it again: that is refused, and the refusal waits,
+    // too.
     others[3].send("deployment.apply", json!({"deployment": "shop", "instances": wishes}));
     for (at, other) in others.iter_mut().enumerate() {
         assert!(other.waits_still(MOMENT), "{at}");

@@ -1,4 +1,4 @@
-//! A dynamic network carries no address: the infrastructure picks it, and `ip.bind` may record it.
+//! A dynamic network has no addresses of its own: the infrastructure picks them, and `ip.bind` may record them.
 
 use serde_json::{Value, json};
 
@@ -42,14 +42,14 @@ fn a_bind_records_what_the_infrastructure_picked_for_as_long_as_the_instance_is_
         (&json!("192.0.2.7"), &json!("192.0.2.7/32"), &json!("vm-1"), &json!("dynamic"), &Value::Null)
     );
     assert_eq!(client.ok("ip.bind", recorded("192.0.2.7", "a", "vm-1")), bound, "a repeat changes nothing");
-    // It is shown like any other.
+    // It is shown like any other address.
     let got = client.ok("ip.get", json!({"address": "192.0.2.7"}));
     assert_eq!((&got["state"], &got["network"], &got["reservation"]), (&json!("held"), &json!("cloud"), &bound));
     assert_eq!(client.ok("ip.list", json!({"network": "cloud"}))["reservations"], json!([bound]));
     let by_claimant = json!({"address": "192.0.2.7", "scope": "shop", "claimant": "vm-1"});
     assert_eq!(client.ok("ip.unbind", by_claimant)["address"], "192.0.2.7", "found without its network");
     client.ok("ip.bind", recorded("192.0.2.7", "a", "vm-1"));
-    // The same wishes keep it, over a restart too.
+    // The same wishes keep it, even over a restart.
     drop(client);
     server.running.stop();
     let server = TestServer::over(open(), |_| {});
@@ -58,11 +58,11 @@ fn a_bind_records_what_the_infrastructure_picked_for_as_long_as_the_instance_is_
     let again = shop.apply(&wishes(&["a", "b"]));
     assert_eq!(slots(&again), [("kept".into(), "192.0.2.7".into()), ("none".into(), String::new())]);
     assert_eq!(shop.held("a"), (vec!["192.0.2.7".into()], vec![]));
-    // Another address for the same machine takes the place of the one before; another machine waits for its end.
+    // Another address for the same machine replaces the recorded one; another machine has to wait until it is released.
     assert_eq!(client.kind("ip.bind", recorded("192.0.2.8", "a", "vm-2")), "already_in_use");
     client.ok("ip.bind", recorded("192.0.2.8", "a", "vm-1"));
     assert_eq!(client.ok("ip.get", json!({"network": "cloud", "address": "192.0.2.7"}))["state"], "unknown");
-    // What is not wished any more is let go by the commit, like everything else.
+    // What is no longer wished is released by the commit, like everything else.
     let mut shop = Deployment::of(&mut client, "shop");
     let without = shop.apply(&wishes(&["b"]));
     assert_eq!(addresses_of(&without["obsolete"]), ["192.0.2.8"]);
@@ -96,7 +96,7 @@ fn a_fresh_instance_gives_its_recorded_address_up_and_keeps_the_one_that_is_reco
     assert_eq!(shop.held("a").0, ["2001:db8::8"]);
 }
 
-/// "Inside one realm no address belongs to two networks": a network that may overlap others has a realm of its own.
+/// "Inside one realm no address belongs to two networks": a network that may overlap others needs a realm of its own.
 #[test]
 fn a_recorded_address_belongs_to_one_network_of_its_realm() {
     let server = TestServer::new();
@@ -107,7 +107,7 @@ fn a_recorded_address_belongs_to_one_network_of_its_realm() {
     // lan is 10.0.0.0/24.
     let told = client.call("ip.bind", of("cloud", "10.0.0.9", "a"));
     assert_eq!(told["error"]["data"]["with"], json!({"network": "lan", "cidr": "10.0.0.0/24"}), "{told}");
-    // With a generation nothing is written down: it is not there, whoever has it.
+    // A bind with a generation records nothing: there is no such reservation, whoever has the address.
     let there = json!({"network": "cloud", "address": "10.0.0.9", "owner": "a", "claimant": "a", "if_generation": 7});
     assert_eq!(client.kind("ip.bind", there), "not_found");
     client.ok("ip.bind", of("apart", "10.0.0.9", "a"));
@@ -131,7 +131,7 @@ fn a_recorded_address_belongs_to_one_network_of_its_realm() {
     for (address, kind) in [("224.0.0.1", "invalid_argument"), ("0.0.0.0", "invalid_argument")] {
         assert_eq!(client.kind("ip.bind", of("cloud", address, "c")), kind, "{address}");
     }
-    // What is not known yet is not bound by its address alone, nor by a generation.
+    // An address that is not recorded yet cannot be bound by itself, nor with a generation.
     let alone = json!({"network": "cloud", "address": "192.0.2.9", "claimant": "c"});
     assert_eq!(client.kind("ip.bind", alone), "not_found");
     let mut stale = of("cloud", "192.0.2.9", "c");
@@ -142,7 +142,7 @@ fn a_recorded_address_belongs_to_one_network_of_its_realm() {
     assert_eq!(client.ok("ip.bind", dry)["address"], "192.0.2.9");
     assert_eq!(client.kind("ip.allocate", json!({"network": "cloud", "owner": "a2"})), "not_enough_capacity");
     assert_eq!(client.kind("network.delete", json!({"network": "cloud"})), "in_use");
-    // Let go, it is free for the others.
+    // Once released, it is free for the others.
     client.ok("ip.release", json!({"network": "cloud", "owner": "a"}));
     client.ok("subnet.add", json!({"network": "lan", "cidr": "192.0.2.0/24"}));
     assert_eq!(client.kind("ip.bind", of("cloud", "192.0.2.7", "a")), "overlap");

@@ -55,7 +55,7 @@ fn a_revert_of_a_plan_that_took_back_what_it_had_made_obsolete_leaves_that_curre
     shop.client.ok("subnet.modify", draining(true));
     let moved = shop.apply(&automatic(&["a"]));
     assert_eq!(shop.held("a"), (vec!["10.0.1.1".into()], vec!["10.0.0.2".into()]));
-    // Before the end of that plan it is wished again, and what it had left serves again.
+    // Before that plan ends it is wished again, and the address that it had left serves again.
     shop.client.ok("ip.release", json!({"network": "lan", "address": "10.0.1.1", "owner": "a", "scope": "shop"}));
     shop.client.ok("subnet.modify", draining(false));
     let again = shop.apply(&automatic(&["a"]));
@@ -83,7 +83,8 @@ fn after_a_revert_what_an_earlier_plan_left_is_uncommitted_still() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
-/// Its commit was not asked for, and nobody else's can be any more: the next one closes it.
+/// Nobody asked for a commit of the earlier plan, and no commit of it is possible any more: the next plan's commit closes
+/// it.
 #[test]
 fn what_an_earlier_plan_granted_is_uncommitted_still_behind_a_revert_of_the_next_one() {
     let server = TestServer::new();
@@ -96,13 +97,13 @@ fn what_an_earlier_plan_granted_is_uncommitted_still_behind_a_revert_of_the_next
     let second = shop.apply(&both);
     assert_eq!(shop.revert(&second), ["10.0.0.20"]);
     assert_eq!(shop.get()["uncommitted_since"], since, "10.0.0.10 was neither committed nor reverted");
-    // So it is where the next one is ended for one after the other: it is not over while that is undecided.
+    // The same holds where the next plan is ended for one instance after the other: it is not over while that is undecided.
     let third = shop.apply(&both);
     assert_eq!(shop.settle("deployment.revert", &third, Some(&["b"])), ["10.0.0.20"]);
     assert_eq!(shop.get()["uncommitted_since"], since);
     assert!(shop.settle("deployment.commit", &third, Some(&["a"])).is_empty());
     assert!(shop.get()["uncommitted_since"].is_null());
-    // What was committed, of a plan or of one of its instances, is so for good, also if the clock stands.
+    // What was committed, with a whole plan or with one instance, is committed for good, even if the clock stands still.
     let fourth = shop.apply(&both);
     assert!(shop.get()["uncommitted_since"].is_string());
     shop.revert(&fourth);
@@ -119,7 +120,7 @@ fn what_an_earlier_plan_granted_is_uncommitted_still_behind_a_revert_of_the_next
     }
 }
 
-/// `a` at .10, `b` at .20, `c` at .30, committed; then each is to have the next one's.
+/// `a` at .10, `b` at .20, `c` at .30, committed; then each is to get the address of the next one.
 fn turning(shop: &mut Deployment<'_>) -> Value {
     let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20"), ("c", "10.0.0.30")]));
     shop.commit(&first);
@@ -134,7 +135,7 @@ fn who_waits_for_an_address_that_is_not_let_go_any_more_keeps_its_own() {
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");
     let turn = turning(&mut shop);
-    // `b` stays where it is, so `a` cannot have that; nor `c` what `a` has.
+    // `b` stays where it is, so `a` cannot have that address; nor can `c` have that of `a`.
     assert!(shop.settle("deployment.revert", &turn, Some(&["b"])).is_empty());
     assert!(shop.settle("deployment.commit", &turn, Some(&["a"])).is_empty());
     assert!(shop.settle("deployment.commit", &turn, Some(&["c"])).is_empty());
@@ -145,8 +146,13 @@ fn who_waits_for_an_address_that_is_not_let_go_any_more_keeps_its_own() {
 }
 
 /// Kind and message of the refusal to end a plan.
-fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: Option<&[&str]>) -> (String, String) {
-    let mut params = json!({"deployment": "shop", "plan": plan["plan"]});
+pub(super) fn not_ended(
+    shop: &mut Deployment<'_>,
+    method: &str,
+    plan: &Value,
+    instances: Option<&[&str]>,
+) -> (String, String) {
+    let mut params = json!({"deployment": shop.name, "plan": plan["plan"]});
     if let Some(instances) = instances {
         params["instances"] = json!(instances);
     }
@@ -156,7 +162,9 @@ fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: O
     let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
     let data = &refused["error"]["data"];
     if data["kind"] == "conflict" {
-        assert_eq!((&data["expected"], &data["reason"]), (&data["actual"], &json!("promise")), "it is the latest");
+        assert_eq!(data["expected"], data["actual"], "it is the latest");
+        let is_reverted = data["reason"] == "reverted" && text(&refused["error"]["message"]).contains("reverted");
+        assert!(data["reason"] == "promise" || is_reverted, "{refused}");
     }
     (text(&refused["error"]["data"]["kind"]), text(&refused["error"]["message"]))
 }
@@ -202,7 +210,7 @@ fn a_swap_whose_one_half_moved_to_another_network_is_not_committed_in_silence() 
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.7".into()], vec!["10.0.1.8".into()]));
 }
 
-/// What it let go is another one's, who was committed with it.
+/// What a committed instance let go belongs to another one, which was committed with it.
 #[test]
 fn a_revert_that_would_leave_who_was_committed_with_nothing_is_refused() {
     let server = TestServer::new();
@@ -252,13 +260,13 @@ fn what_a_revert_could_not_make_current_again_waits_for_the_commit_of_the_apply_
     assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
 }
 
-/// Types of the events of an address.
+/// The types of an address's events.
 fn types_of(shop: &mut Deployment<'_>, address: &str) -> Vec<Value> {
     let told = shop.client.ok("events.history", json!({"address": address}));
     told["events"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect()
 }
 
-/// As one that is asked for again without a lease: an instance keeps its address while it exists.
+/// As if it were asked for again without a lease: an instance keeps its address while it exists.
 #[test]
 fn what_a_plan_keeps_is_held_for_good_from_its_commit_on() {
     let server = TestServer::new();
@@ -364,7 +372,7 @@ fn a_plan_that_only_notes_a_compilation_instance_waits_for_no_commit() {
     let missed = shop.apply(&automatic(&["web/0"]));
     assert!(missed["plan"].as_u64() > first["plan"].as_u64(), "a repeat of this one is to be told from the next");
     assert!(shop.get()["uncommitted_since"].is_null());
-    // As if that plan had not been.
+    // As if that plan had never existed.
     assert!(shop.revert(&missed).is_empty());
     let missed = shop.apply(&automatic(&["web/0"]));
     assert_eq!(missed["obsolete"], json!([]));
@@ -372,7 +380,7 @@ fn a_plan_that_only_notes_a_compilation_instance_waits_for_no_commit() {
     assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.3"], "the second plan that does not list it");
 }
 
-/// A plan that moves two instances, which let go of what it granted and take other addresses by themselves.
+/// A plan that moves two instances; both release what it granted, and take other addresses by themselves.
 fn moved_and_taken_back(shop: &mut Deployment<'_>) -> Value {
     let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.20")]));
     shop.commit(&first);
@@ -385,7 +393,7 @@ fn moved_and_taken_back(shop: &mut Deployment<'_>) -> Value {
     moved
 }
 
-/// A slot holds one address, and an owner that took another one by itself may have its machine at either: nothing is let go
+/// A slot holds one address. The machine of an owner that took another one by itself may use either, so nothing is released
 /// that nobody named.
 #[test]
 fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_address_or_by_the_next_plan() {
@@ -401,10 +409,10 @@ fn what_a_revert_cannot_make_current_again_stays_held_until_it_is_let_go_by_addr
         "already_in_use"
     );
     assert!(shop.get()["uncommitted_since"].is_null(), "the plan has ended");
-    // By hand, and named.
+    // Released by hand, by address.
     let by_hand = json!({"network": "lan", "scope": "shop", "owner": "a", "address": "10.0.0.10"});
     assert_eq!(shop.client.ok("ip.release", by_hand)["released"], json!(["10.0.0.10"]));
-    // Or by the plan that wishes what is there.
+    // Or by a plan that wishes the present addresses.
     let next = shop.apply(&automatic(&["a", "b"]));
     assert_eq!(slots(&next), [is("kept", "2"), is("kept", "3")]);
     assert_eq!(shop.commit(&next), ["10.0.0.20"]);
@@ -417,7 +425,7 @@ fn what_a_revert_could_not_make_current_again_holds_no_later_end_up() {
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");
     let moved = moved_and_taken_back(&mut shop);
-    // One after the other: the last one ends the plan.
+    // For one instance after the other: the last one ends the plan.
     for (instance, ended) in [("a", false), ("b", true)] {
         assert!(shop.settle("deployment.revert", &moved, Some(&[instance])).is_empty());
         assert_eq!(shop.get()["uncommitted_since"].is_null(), ended, "{instance}");
@@ -432,8 +440,8 @@ fn what_a_revert_could_not_make_current_again_holds_no_later_end_up() {
     assert_eq!([shop.held("a").1, shop.held("b").1], [["10.0.0.10"], ["10.0.0.20"]]);
 }
 
-/// Its clock is set back an hour while a plan is on its way: what the plan found is told apart from what came behind it all the
-/// same.
+/// The clock is set back an hour while a plan is under way. What the plan found is still distinguished from what came after
+/// it.
 #[test]
 fn a_clock_that_jumps_does_not_change_what_a_commit_holds_for_good() {
     for jumps_before_the_apply in [true, false] {
@@ -458,7 +466,8 @@ fn a_clock_that_jumps_does_not_change_what_a_commit_holds_for_good() {
     }
 }
 
-/// The plan named what was chosen, for good or until its revert; a plan before it that was not reverted counts.
+/// The plan named an address that had been chosen: for good, or until its revert. An earlier plan that was not reverted
+/// counts, too.
 #[test]
 fn a_revert_makes_chosen_again_what_its_plan_had_named() {
     let server = TestServer::new();
@@ -480,7 +489,7 @@ fn a_revert_makes_chosen_again_what_its_plan_had_named() {
     assert_eq!(kind(&mut shop), "static", "another plan named it, and was committed");
 }
 
-/// "Its space stays guarded until none is left": whoever is told that the last is released may ask for it.
+/// "Its space stays guarded until none is left": a client that is told that the last one is released may ask for the space.
 #[test]
 fn the_space_of_a_deleted_network_is_free_when_the_end_of_a_plan_that_released_its_last_holding_is_answered() {
     let server = TestServer::new();

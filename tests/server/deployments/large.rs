@@ -1,4 +1,5 @@
-//! As many instances as a request may name: every step of a deployment's life, within the time that a client waits.
+//! As many instances as a request may name: every step in the life of a deployment must end within the time that a client
+//! waits.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{TestServer, http};
 
-/// One call over HTTP, as bodies of this size are meant to go.
+/// One call over HTTP, which is meant for bodies of this size.
 fn call(server: &TestServer, method: &str, params: &Value) -> Value {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
     let (status, answer) = http(server.running.http, "POST /rpc", body.as_bytes());
@@ -40,7 +41,7 @@ fn settle(server: &TestServer, method: &str, applied: &Value) -> usize {
     done["released"].as_array().unwrap().len()
 }
 
-/// Limits, cooldown and chance make each grant look at the others of its request.
+/// Limits, cooldown and random choice make each grant look at the others of its request.
 #[test]
 fn a_deployment_of_ten_thousand_instances_lives_through_all_of_its_life() {
     let server = TestServer::new();
@@ -66,7 +67,7 @@ fn a_deployment_of_ten_thousand_instances_lives_through_all_of_its_life() {
     let group = json!([{"name": "web", "instances": ids, "networks": [{"network": "lan", "static_ips": list}]}]);
     let dealt = call(&server, "deployment.apply", &json!({"deployment": "shop", "groups": group}));
     assert_eq!(states(&dealt, "kept"), INSTANCES_MAX);
-    // What each has just let go is given back to it, and not what it let go before.
+    // Each instance is given back what it has just released, not what it released before.
     server.clock.advance_ms(1_000);
     call(&server, "deployment.delete", &json!({"deployment": "shop"}));
     let back = call(&server, "deployment.apply", &automatic);
@@ -74,7 +75,7 @@ fn a_deployment_of_ten_thousand_instances_lives_through_all_of_its_life() {
     assert_eq!(call(&server, "ip.list", &json!({"scope": "shop", "count_only": true}))["count"], INSTANCES_MAX);
 }
 
-/// Under `oldest`, addresses that were used before are taken one after the other, in the order in which they were freed.
+/// Under `oldest`, addresses that were used before are taken in the order in which they were freed.
 #[test]
 fn what_was_used_before_is_given_to_ten_thousand_instances_in_the_order_in_which_it_was_freed() {
     let server = TestServer::new();
@@ -101,7 +102,7 @@ fn what_was_used_before_is_given_to_ten_thousand_instances_in_the_order_in_which
     assert_eq!(addresses.len(), INSTANCES_MAX);
 }
 
-/// The command line sends the file as it is, and reads the whole answer.
+/// The command line sends the file as it is, and reads the complete answer.
 #[test]
 fn the_command_line_applies_a_file_of_ten_thousand_instances() {
     let server = TestServer::new();
@@ -125,7 +126,7 @@ fn the_command_line_applies_a_file_of_ten_thousand_instances() {
     assert!(said.contains("10000 instances: 10000 new"), "{said}");
 }
 
-/// Of a deployment there are no pages: what is too long to be told is refused before it is done.
+/// Answers about a deployment have no pages: a request whose answer would be too long is refused before it is carried out.
 #[test]
 fn what_would_be_too_long_an_answer_about_a_deployment_changes_nothing() {
     let server = TestServer::new();
@@ -147,7 +148,7 @@ fn what_would_be_too_long_an_answer_about_a_deployment_changes_nothing() {
     for method in ["deployment.plan", "deployment.apply"] {
         let (field, message) = refused(method, &one);
         assert_eq!(field, "instances");
-        assert!(message.contains("5376 that are wished no more, too: let go of those first"), "{message}");
+        assert!(message.contains("5376 that are no longer listed: release those first"), "{message}");
     }
     let obsolete = json!({"scope": "shop", "obsolete": true, "count_only": true});
     assert_eq!(call(&server, "ip.list", &obsolete)["count"], 0);

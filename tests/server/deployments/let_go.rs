@@ -1,14 +1,13 @@
-//! What is promised to who lets go of everything, and what was promised and cannot come.
+//! Promises to an owner that releases everything, and promises that cannot be kept.
 
-use std::sync::Arc;
-
-use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
 use super::{Deployment, addresses_of, automatic, is, named, slots};
+use crate::stores;
 use crate::support::{Client, TestServer};
 
-/// a and b hold .10 and .20 in `lan` and, with another prefix, in `wan`; a plan gives what a has to `new`, and what b has to a.
+/// a and b hold .10 and .20 in `lan`, and the same in `wan` under another prefix; a plan gives a's addresses to `new`, and
+/// b's to a.
 fn promising(server: &TestServer) -> (Client, Value) {
     let mut client = server.with_lan();
     client.ok("network.create", json!({"name": "wan", "subnets": [{"cidr": "10.1.0.0/24"}]}));
@@ -38,7 +37,7 @@ fn release(client: &mut Client, owner: &str, network: Option<&str>) -> Vec<Strin
     addresses_of(&done["released"])
 }
 
-/// It holds nothing: only what others hold is noted for it, in every network.
+/// It holds nothing: there are only notes in every network that it will get what others hold.
 #[test]
 fn who_lets_go_of_everything_is_promised_nothing_any_more() {
     let server = TestServer::new();
@@ -62,7 +61,7 @@ fn who_lets_go_of_everything_in_one_network_is_promised_still_what_is_in_another
     assert_eq!(everything_of(&mut client, "new"), ["10.0.0.10"]);
 }
 
-/// What it has is promised to `new`, which gets it at once; what b has is promised to it, and stays with b until the commit.
+/// What it has is promised to `new`, which gets it at once. What b has is promised to it, but b keeps that until the commit.
 #[test]
 fn who_lets_go_of_what_is_promised_to_another_gets_nothing_for_it() {
     let server = TestServer::new();
@@ -74,7 +73,7 @@ fn who_lets_go_of_what_is_promised_to_another_gets_nothing_for_it() {
     assert!(everything_of(&mut client, "a").is_empty());
 }
 
-/// Two swap, so that each holds something that the other is promised.
+/// Two owners swap, so each holds an address that is promised to the other.
 #[test]
 fn of_two_that_swap_the_one_that_lets_go_of_everything_has_nothing() {
     let server = TestServer::new();
@@ -89,7 +88,7 @@ fn of_two_that_swap_the_one_that_lets_go_of_everything_has_nothing() {
     assert_eq!(shop.held("a"), (vec![], vec![]));
 }
 
-/// a gave what it had by its own commit, and waits for what c has. The revert of the others gives nothing back to it.
+/// a gave its address away with its own commit, and waits for c's. The revert of the others gives nothing back to it.
 #[test]
 fn a_revert_gives_nothing_back_to_who_let_go_of_everything() {
     let server = TestServer::new();
@@ -118,7 +117,7 @@ fn a_scope_that_lets_go_of_everything_has_nothing_behind_a_commit() {
     assert_eq!(client.ok("ip.list", json!({"scope": "shop", "count_only": true}))["count"], 0);
 }
 
-/// `new` is to have .10, which `gone` lets go and declines before the commit.
+/// `new` is to get .10, which `gone` lets go, but declines before the commit.
 fn declined(client: &mut Client) -> (Value, Value) {
     let mut shop = Deployment::of(client, "shop");
     let first = shop.apply(&named(&[("gone", "10.0.0.10"), ("b", "10.0.0.20")]));
@@ -139,7 +138,7 @@ fn who_was_promised_what_is_declined_learns_so_at_once_and_gets_it_when_the_prob
     let (wishes, plan) = declined(&mut client);
     let mut shop = Deployment::of(&mut client, "shop");
     let hindrance = shop.get()["hindrance"].as_str().unwrap().to_owned();
-    assert!(hindrance.contains("instance `new` was to have 10.0.0.10 of network `lan`"), "{hindrance}");
+    assert!(hindrance.contains("instance `new` was promised 10.0.0.10 of network `lan`"), "{hindrance}");
     let params = json!({"deployment": "shop", "plan": plan["plan"]});
     let error = shop.client.call("deployment.commit", params)["error"].clone();
     let told = (&error["data"]["kind"], &error["data"]["reason"], error["message"].as_str().unwrap());
@@ -155,7 +154,8 @@ fn who_was_promised_what_is_declined_learns_so_at_once_and_gets_it_when_the_prob
     assert!(shop.commit(&plan).is_empty());
 }
 
-/// The others are committed by name, what is wished otherwise is committed whole, and a revert takes back what was.
+/// The other instances are committed by name; or the plan is reverted; or other wishes are committed; or the promise is
+/// released.
 #[test]
 fn a_plan_of_which_a_promise_was_declined_is_ended_otherwise() {
     let otherwise: [fn(&mut Deployment<'_>, &Value); 4] = [
@@ -178,14 +178,11 @@ fn a_plan_of_which_a_promise_was_declined_is_ended_otherwise() {
     }
 }
 
-/// Nothing else of the deployment is in that network: it is asked all the same.
+/// Nothing else of the deployment is in that network, but it is asked all the same.
 #[test]
 fn a_promise_that_was_declined_is_told_where_nothing_else_is_held_also_after_a_restart() {
-    let directory = tempfile::tempdir().unwrap();
-    let open = || {
-        let store = EmbeddedStore::open(directory.path(), 4, EmbeddedOptions::default()).unwrap();
-        TestServer::over(Arc::new(store), |_| {})
-    };
+    let reopened = stores::reopened(4);
+    let open = || TestServer::over(reopened(), |_| {});
     let server = open();
     let mut client = server.with_lan();
     let mut shop = Deployment::of(&mut client, "shop");

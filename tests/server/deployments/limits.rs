@@ -1,4 +1,4 @@
-//! Limits: what a deployment holds, what it would hold, and what is promised to it.
+//! Limits count what a deployment holds, what it would hold, and what is promised to it.
 
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn what_is_promised_to_an_owner_counts_for_its_limit_from_the_apply_on() {
         (&json!("quota_exceeded"), &json!(2)),
         "{refused}"
     );
-    // In the slot itself it is that one, which goes when the promised one comes.
+    // A grant in the promised slot does not count twice: it goes when the promised address comes.
     assert_eq!(shop.client.ok("ip.allocate", allocate("b", "0"))["created"], true);
     assert_eq!(shop.client.kind("ip.allocate", allocate("b", "9")), "quota_exceeded");
     let mut shop = shop;
@@ -108,8 +108,8 @@ fn instances_that_swap_hold_no_more_than_before() {
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
 }
 
-/// What is obsolete does not count, as the protocol's page says, and what failed can be taken back all the same; that is told where
-/// limits are described.
+/// Obsolete reservations do not count, as the protocol's page says. A failed plan can be reverted all the same, and the
+/// description of limits says so.
 #[test]
 fn a_revert_gives_back_what_was_held_also_where_others_have_used_the_limit_meanwhile() {
     let server = TestServer::new();
@@ -126,14 +126,14 @@ fn a_revert_gives_back_what_was_held_also_where_others_have_used_the_limit_meanw
     assert_eq!((&refused["data"]["kind"], &refused["data"]["count"]), (&json!("quota_exceeded"), &json!(4)));
     shop.client.ok("ip.release", allocate("c", "0"));
     assert_eq!(shop.client.kind("ip.allocate", allocate("d", "0")), "quota_exceeded", "two are held");
-    // An apply that wishes it again is bound: it can be wished for otherwise.
+    // An apply that wishes it again is bound by the limit: unlike a revert it can wish for something else.
     let without = shop.apply(&automatic(&["a"]));
     shop.client.ok("ip.allocate", allocate("c", "0"));
     let wishes = json!({"deployment": "shop", "instances": automatic(&["a", "b", "c"])});
     assert_eq!(shop.client.kind("deployment.apply", wishes), "quota_exceeded");
     shop.revert(&without);
     let document = shop.client.ok("rpc.discover", json!({})).to_string();
-    assert!(document.contains("revert makes it current again also past a limit"));
+    assert!(document.contains("revert makes them current again even beyond a limit"));
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_limit_that_is_exceeded_tells_what_the_whole_request_would_hold() {
     assert_eq!((&refused["data"]["count"], &refused["data"]["max"]), (&json!(4), &json!(2)), "{refused}");
     assert_eq!(
         refused["message"],
-        "instance `c`: scope `shop` would hold 4 reservations in network `lan`, its limit is 2; ask for fewer, release \
+        "instance `c`: scope `shop` would hold 4 reservations in network `lan`, but its limit is 2; ask for fewer, release \
          some, or raise `limits.per_scope`"
     );
     shop.apply(&automatic(&["a"]));

@@ -1,4 +1,5 @@
-//! Deployments over real sockets: the use cases that the documents promise, and what else the protocol's page says.
+//! Deployments over real sockets: the use cases that the documents promise, and everything else that the protocol's page
+//! says.
 
 mod dealt;
 mod durable;
@@ -17,19 +18,19 @@ use serde_json::{Value, json};
 
 use crate::support::Client;
 
-/// Instances that each wish an address of `lan`.
+/// Instances that each wish any address of `lan`.
 fn automatic(ids: &[&str]) -> Value {
     ids.iter().map(|id| json!({"id": id, "networks": [{"network": "lan"}]})).collect()
 }
 
-/// Instances that each wish this address of `lan`.
+/// Instances that each wish a given address of `lan`.
 fn named(wishes: &[(&str, &str)]) -> Value {
     let instance =
         |(id, address): &(&str, &str)| json!({"id": id, "networks": [{"network": "lan", "address": address}]});
     wishes.iter().map(instance).collect()
 }
 
-/// What a deployment does with a client.
+/// A deployment, and the client that manages it.
 struct Deployment<'a> {
     client: &'a mut Client,
     name: &'static str,
@@ -73,7 +74,7 @@ impl<'a> Deployment<'a> {
         self.settle("deployment.revert", applied, None)
     }
 
-    /// The addresses that were let go.
+    /// Ends a plan, and returns the addresses that were released.
     fn settle(&mut self, method: &str, applied: &Value, instances: Option<&[&str]>) -> Vec<String> {
         let mut params = json!({"deployment": self.name, "plan": applied["plan"]});
         if let Some(instances) = instances {
@@ -101,7 +102,7 @@ fn addresses_of(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|entry| entry["address"].as_str().unwrap().to_owned()).collect()
 }
 
-/// State and address of the n-th wish of the n-th instance.
+/// State and address of one wish of one instance.
 fn slot(answer: &Value, instance: usize, network: usize) -> (String, String) {
     let slot = &answer["instances"][instance]["networks"][network];
     let address = slot["reservation"]["address"].as_str().unwrap_or_default();

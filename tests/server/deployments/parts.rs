@@ -1,25 +1,16 @@
-//! Plans that are ended for one instance after the other: when they are at their end, and how they ended then.
+//! Plans that are ended for one instance after the other: when they are over, and how they ended then.
 
 use serde_json::{Value, json};
 
+use super::ends::not_ended;
 use super::{Deployment, is, named, slots};
 use crate::support::{Client, TestServer};
-
-/// Kind of the refusal to end a plan, and what it says.
-fn not_ended(shop: &mut Deployment<'_>, method: &str, plan: &Value, instances: Option<&[&str]>) -> (Value, String) {
-    let mut params = json!({"deployment": shop.name, "plan": plan["plan"]});
-    if let Some(instances) = instances {
-        params["instances"] = json!(instances);
-    }
-    let error = shop.client.call(method, params)["error"].clone();
-    (error["data"]["kind"].clone(), error["message"].as_str().unwrap_or_default().to_owned())
-}
 
 fn is_open(shop: &mut Deployment<'_>) -> bool {
     shop.get()["uncommitted_since"].is_string()
 }
 
-/// `a` holds .5 with a lease, and the plan keeps that; `b` is new.
+/// `a` holds .5 with a lease and the plan keeps it; `b` is new.
 fn kept_with_a_lease<'a>(client: &'a mut Client) -> (Deployment<'a>, Value) {
     let leased = json!({"network": "lan", "address": "10.0.0.5", "owner": "a", "scope": "shop", "ttl_seconds": 10});
     client.ok("ip.claim", leased);
@@ -29,7 +20,7 @@ fn kept_with_a_lease<'a>(client: &'a mut Client) -> (Deployment<'a>, Value) {
     (shop, plan)
 }
 
-/// The end of the lease is something to be decided about.
+/// Whether the lease ends is still to be decided.
 #[test]
 fn what_a_plan_keeps_is_held_for_good_also_where_its_instance_is_committed_last() {
     for method in ["deployment.commit", "deployment.revert"] {
@@ -63,7 +54,7 @@ fn an_id_that_is_not_there_takes_no_plan_back() {
     assert!(shop.commit(&next).is_empty());
 }
 
-/// It advises to commit the others: that does not make it true that everybody has what was promised.
+/// The message advises to commit the others. Doing so must not hide that the promise was not kept.
 #[test]
 fn a_promise_that_was_declined_is_told_also_once_the_others_were_ended() {
     let server = TestServer::new();
@@ -79,8 +70,8 @@ fn a_promise_that_was_declined_is_told_also_once_the_others_were_ended() {
         assert!(shop.get()["hindrance"].is_string() && is_open(&mut shop), "{method}");
         let (kind, message) = not_ended(&mut shop, "deployment.commit", &next, None);
         assert_eq!(kind, "conflict");
-        assert!(message.contains("instance `a` was to have 10.0.0.6"), "{message}");
-        // Whom it was promised to is taken back like any other.
+        assert!(message.contains("instance `a` was promised 10.0.0.6"), "{message}");
+        // The instance with the promise is reverted like any other.
         assert!(shop.settle("deployment.revert", &next, Some(&["a"])).is_empty());
         assert!(!is_open(&mut shop) && shop.get().get("hindrance").is_none());
         let repeat = shop.client.call("deployment.revert", json!({"deployment": "shop", "plan": next["plan"]}));
@@ -90,7 +81,7 @@ fn a_promise_that_was_declined_is_told_also_once_the_others_were_ended() {
     }
 }
 
-/// It let nothing go for it: it is new.
+/// The newcomer let nothing go for its promise.
 #[test]
 fn a_revert_that_would_leave_a_newcomer_that_was_committed_with_nothing_is_refused() {
     let server = TestServer::new();
@@ -104,7 +95,7 @@ fn a_revert_that_would_leave_a_newcomer_that_was_committed_with_nothing_is_refus
     for instances in [None, Some(&["b"][..])] {
         let (kind, message) = not_ended(&mut shop, "deployment.revert", &next, instances);
         assert_eq!(kind, "conflict", "{instances:?}: {message}");
-        assert!(message.contains("instance `a`") && message.contains("until 10.0.0.6 comes"), "{message}");
+        assert!(message.contains("instance `a`") && message.contains("until it gets 10.0.0.6"), "{message}");
     }
     assert!(shop.commit(&next).is_empty());
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.6".into()], vec!["10.0.0.7".into()]));
@@ -127,7 +118,8 @@ fn a_plan_of_which_some_was_committed_and_some_reverted_is_committed_whichever_c
     }
 }
 
-/// Some machines did not come up, and all the others have had theirs for long: whoever closes the deploy does not know that.
+/// Some machines did not come up, and all the others have had their addresses for long: whoever closes the deploy does not
+/// know that.
 #[test]
 fn a_commit_behind_a_revert_of_the_rest_finds_those_who_only_kept_theirs_as_it_would_leave_them() {
     let server = TestServer::new();
@@ -148,7 +140,7 @@ fn a_commit_behind_a_revert_of_the_rest_finds_those_who_only_kept_theirs_as_it_w
         assert!(shop.settle(method, &plan, instances).is_empty(), "{method} {instances:?}");
     }
     let (kind, message) = not_ended(&mut shop, "deployment.commit", &plan, Some(&["b"]));
-    assert!(kind == "conflict" && message.contains("it was reverted already"), "{message}");
+    assert!(kind == "conflict" && message.contains("was already reverted"), "{message}");
     let again = shop.apply(&named(&[("a", "10.0.0.5"), ("b", "10.0.0.6"), ("c", "10.0.0.7")]));
     assert_ne!(again["plan"], plan["plan"]);
     assert_eq!(slots(&again), [is("kept", "5"), is("new", "6"), is("new", "7")]);
@@ -167,7 +159,7 @@ fn a_plan_of_which_all_was_reverted_cannot_be_committed_in_however_many_parts_it
             shop.settle("deployment.revert", &plan, *some);
         }
         let (kind, message) = not_ended(&mut shop, "deployment.commit", &plan, None);
-        assert!(kind == "conflict" && message.contains("was reverted; apply the wishes again"), "{message}");
+        assert!(kind == "conflict" && message.contains("was reverted; apply the deployment again"), "{message}");
         shop.client.ok("deployment.delete", json!({"deployment": "shop"}));
     }
 }
@@ -188,7 +180,7 @@ fn a_plan_of_which_the_others_were_committed_is_not_over_while_what_it_took_back
     assert_eq!(shop.held("a"), (vec![], vec!["10.0.0.5".into()]), "as the plan before left it");
 }
 
-/// A commit of all lets go of that, too: it has something to do whoever was last.
+/// A commit of all also releases what the earlier plan left, so it has something to do, whichever instance was ended last.
 #[test]
 fn a_plan_of_which_some_was_reverted_to_what_an_earlier_one_left_is_not_over_before_a_commit_of_all() {
     let server = TestServer::new();
@@ -216,7 +208,7 @@ fn a_plan_of_which_some_was_reverted_to_what_an_earlier_one_left_is_not_over_bef
     }
 }
 
-/// Two swap, and what one of them was to get is declined: that is the address that is told, and a revert goes.
+/// Two instances swap and one of the addresses is declined: the message names that address, and a revert succeeds.
 #[test]
 fn who_is_told_that_a_promise_cannot_come_is_told_which_address_was_declined() {
     for (declined, owner, other) in [("10.0.0.6", "b", "10.0.0.5"), ("10.0.0.5", "a", "10.0.0.6")] {
@@ -229,14 +221,14 @@ fn who_is_told_that_a_promise_cannot_come_is_told_which_address_was_declined() {
         let decline = json!({"network": "lan", "address": declined, "scope": "shop", "owner": owner});
         shop.client.ok("ip.decline", decline);
         let (_, message) = not_ended(&mut shop, "deployment.commit", &swap, None);
-        let said = format!("was to have {declined} of network `lan` in place of {other}, and {declined} was declined");
+        let said = format!("was promised {declined} of network `lan` in place of {other}, but {declined} was declined");
         assert!(message.contains(&said) && message.contains("or revert"), "{message}");
         shop.revert(&swap);
         assert!(!is_open(&mut shop));
     }
 }
 
-/// The request names no network that ends, or wishes something of one that is there: there is nothing to refuse.
+/// The request does not name the network that ends, or wishes something of another one: there is nothing to refuse.
 #[test]
 fn a_network_that_ends_meanwhile_of_which_nothing_is_asked_stands_in_no_ones_way() {
     let server = TestServer::new();
@@ -254,7 +246,7 @@ fn a_network_that_ends_meanwhile_of_which_nothing_is_asked_stands_in_no_ones_way
         let next = client.ok("deployment.apply", moves.clone());
         let id = client.ok("network.get", json!({"network": gone}))["id"].clone();
         client.ok("network.delete", json!({"network": gone, "force": true}));
-        // The last that it holds: it ends with that.
+        // The network's last holding: the network ends with it.
         let last = json!({"network": id, "address": "10.0.0.1", "force": true});
         let end = json!({"deployment": name, "plan": next["plan"]});
         let (method, params) = match round % 4 {
@@ -263,7 +255,7 @@ fn a_network_that_ends_meanwhile_of_which_nothing_is_asked_stands_in_no_ones_way
             2 => ("deployment.apply", wish(json!([{"network": stays, "address": "10.0.1.6"}]))),
             _ => ("deployment.plan", wish(json!([{"network": stays, "address": "10.0.1.6"}]))),
         };
-        // Sent at once, and now the one first, now the other.
+        // Sent at the same time, in either order.
         if round % 8 < 4 {
             client.send(method, params);
             other.send("ip.release", last);
@@ -272,7 +264,7 @@ fn a_network_that_ends_meanwhile_of_which_nothing_is_asked_stands_in_no_ones_way
             client.send(method, params);
         }
         let answer = client.answer();
-        // Refused where the commit was first: that lets it go, too.
+        // Refused if the commit came first, which releases the address as well.
         other.answer();
         assert!(answer["result"].is_object(), "{method}: {answer}");
     }

@@ -1,4 +1,4 @@
-//! Plans: their numbers, what they refuse, what they leave alone.
+//! Plans: their numbers, what they refuse, and what they leave alone.
 
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn a_revert_lets_go_what_was_granted_and_makes_current_what_was_obsolete() {
     assert!(now["uncommitted_since"].is_null());
     assert!(shop.revert(&next).is_empty(), "a repeat is answered as done");
     assert_eq!(shop.client.kind("deployment.commit", json!({"deployment": "shop", "plan": next["plan"]})), "conflict");
-    // The same wishes after a revert are a new attempt.
+    // After a revert the same wishes are a new attempt.
     let again = shop.apply(&named(&[("web/0", "10.0.0.50"), ("db/0", "10.0.0.60")]));
     assert!(again["plan"].as_u64() > next["plan"].as_u64());
     shop.commit(&again);
@@ -99,8 +99,8 @@ fn a_revert_of_some_instances_leaves_the_others_to_their_commit() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
-/// `a` and `b` are committed, a plan leaves `a` out, and the next takes it back and gives `b` another address: its wishes, and
-/// what was answered.
+/// `a` and `b` are committed, a plan leaves `a` out, and the next one takes it back and moves `b`. Returns the wishes of
+/// that plan and its answer.
 fn takes_back_and_moves(shop: &mut Deployment<'_>) -> (Value, Value) {
     let first = shop.apply(&automatic(&["a", "b"]));
     shop.commit(&first);
@@ -169,11 +169,11 @@ fn what_was_committed_of_an_instance_is_not_reverted_nor_the_other_way_round() {
     }
     refused(&mut shop, "deployment.commit", "back");
     assert_eq!(shop.client.ok("deployment.revert", ask("back")), json!({"released": []}));
-    // Over the end of the plan, too.
+    // Even after the end of the plan.
     assert_eq!(shop.settle("deployment.commit", &next, Some(&["other"])), Vec::<String>::new());
     refused(&mut shop, "deployment.revert", "dropped");
     assert_eq!(shop.held("back"), (vec!["10.0.0.5".into()], vec![]));
-    // Wished anew it is neither.
+    // Once it is wished anew, it is neither committed nor reverted.
     let again = shop.apply(&json!([{"id": "back", "networks": [{"network": "lan", "address": "10.0.0.60"}]}]));
     let of_it = json!({"deployment": "shop", "plan": again["plan"], "instances": ["back"]});
     assert_eq!(
@@ -235,7 +235,7 @@ fn the_same_wishes_in_another_order_are_the_same_plan() {
     for wishes in [two.clone(), one] {
         assert_eq!(client.ok("deployment.apply", wishes)["plan"], first["plan"]);
     }
-    // By that order addresses are dealt: it is wished.
+    // The order of instances decides which addresses they are dealt, so it is part of the wish.
     let mut turned = two;
     turned["groups"][1]["instances"] = json!(["d", "c"]);
     assert_ne!(client.ok("deployment.apply", turned)["plan"], first["plan"]);
@@ -374,7 +374,7 @@ fn a_wish_names_a_family_a_pool_or_a_subnet_and_what_fits_it_is_kept() {
     assert_eq!(slots(&applied), with("new"));
     assert!(shop.commit(&applied).is_empty());
     assert_eq!(slots(&shop.apply(&listed)), with("kept"));
-    // What does not fit the wish any more gives way, and nothing else.
+    // Only what no longer fits its wish is replaced.
     let moved = json!([{"id": "a", "networks": [
         {"network": "net"},
         {"network": "net", "slot": "six", "family": 4},
@@ -405,7 +405,7 @@ fn who_let_his_address_go_for_another_one_gets_it_back_when_a_revert_of_the_rest
     let mut shop = Deployment::of(&mut client, "shop");
     let first = shop.apply(&named(&[("a", "10.0.0.10"), ("b", "10.0.0.11"), ("c", "10.0.0.12")]));
     shop.commit(&first);
-    // Each is to have the address of the next one.
+    // Each instance is to get the address of the next one.
     let next = shop.apply(&named(&[("a", "10.0.0.11"), ("b", "10.0.0.12"), ("c", "10.0.0.10")]));
     assert!(shop.settle("deployment.commit", &next, Some(&["a"])).is_empty());
     assert_eq!(shop.held("a"), (vec![], vec![]), "it waits for the commit of `b`");
@@ -415,7 +415,7 @@ fn who_let_his_address_go_for_another_one_gets_it_back_when_a_revert_of_the_rest
         assert_eq!(shop.held(id), (vec![address.into()], vec![]), "{id}");
     }
     assert!(shop.get()["uncommitted_since"].is_null());
-    // And what came is kept.
+    // And an instance that got its address keeps it.
     let next = shop.apply(&named(&[("a", "10.0.0.11"), ("b", "10.0.0.10"), ("c", "10.0.0.13")]));
     assert!(shop.settle("deployment.commit", &next, Some(&["a"])).is_empty());
     assert!(shop.settle("deployment.commit", &next, Some(&["b"])).is_empty());
@@ -447,7 +447,7 @@ fn what_is_reserved_for_an_instance_is_kept_in_a_static_pool_too() {
     let mut shop = Deployment::of(&mut client, "shop");
     let first = shop.apply(&listed);
     assert_eq!(slots(&first), with(["new", "new", "new"]));
-    // Nothing but what was reserved for somebody is kept there: c leaves it.
+    // A static pool keeps only what is reserved for an instance: c leaves it.
     assert_eq!(slots(&shop.apply(&listed)), with(["new", "new", "new"]));
     assert_eq!(shop.commit(&first), ["10.0.0.57"]);
     assert_eq!(slots(&shop.apply(&listed)), with(["kept", "kept", "kept"]));
@@ -473,11 +473,12 @@ fn what_a_plan_grants_again_replaces_what_it_replaced_the_first_time() {
     assert_eq!(shop.commit(&applied), ["10.0.0.5"]);
 }
 
-/// It is looked for by name before it decides: what it is called then is told.
+/// The network is looked up by name before it decides; the answer must use the name that it has then.
 #[test]
 fn an_answer_calls_a_network_that_is_renamed_meanwhile_by_one_name() {
     let server = TestServer::new();
     let (mut client, mut other) = (server.client(), server.client());
+    let mut was_found = false;
     for round in 0..150 {
         let name = format!("lan{round}");
         let subnets = json!([{"cidr": "10.0.0.0/29"}]);
@@ -488,8 +489,13 @@ fn an_answer_calls_a_network_that_is_renamed_meanwhile_by_one_name() {
         other.send("network.update", rename);
         let answer = client.answer();
         assert!(other.answer()["result"].is_object());
-        let Some(result) = answer.get("result") else { continue };
+        let Some(result) = answer.get("result") else {
+            assert_eq!(answer["error"]["data"]["kind"], "not_found", "{answer}");
+            continue;
+        };
+        was_found = true;
         let slot = &result["instances"][0]["networks"][0];
         assert_eq!(slot["network"], slot["reservation"]["network"], "{answer}");
     }
+    assert!(was_found, "it was renamed before anybody looked for it");
 }

@@ -1,4 +1,5 @@
-//! Promises: a named address that another instance lets go. Nobody else gets it, and it changes hands with the commit.
+//! Promises: a wish names an address that another instance lets go. Nobody else gets it, and it changes hands with the
+//! commit.
 
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ fn a_swap_is_committed_one_instance_after_the_other() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let (mut shop, swap) = swapping(&mut client);
-    // `a` is rebuilt: what it had becomes `b`'s, which holds both until its own commit.
+    // `a` is rebuilt: its address becomes that of `b`, which holds both until its own commit.
     shop.settle("deployment.commit", &swap, Some(&["a"]));
     assert_eq!(shop.held("b"), (vec!["10.0.0.10".into()], vec!["10.0.0.20".into()]));
     assert_eq!(shop.held("a"), (vec![], vec![]));
@@ -49,7 +50,7 @@ fn a_swap_is_committed_one_instance_after_the_other() {
     assert!(shop.get()["uncommitted_since"].is_null());
 }
 
-/// Nobody is left with none by a promise: what is promised comes with the commit of who gives it, whenever that is.
+/// A promise leaves nobody without an address: it is kept with the commit of the instance that gives, whenever that is.
 #[test]
 fn who_is_committed_before_the_one_that_gives_him_his_address_keeps_what_he_has_until_then() {
     for reverted in [false, true] {
@@ -72,7 +73,7 @@ fn who_is_committed_before_the_one_that_gives_him_his_address_keeps_what_he_has_
     }
 }
 
-/// Whoever had no answer asks again, and is not to take what became of the others for a refusal.
+/// A client that got no answer repeats its request, and must not take what happened to other instances for a refusal.
 #[test]
 fn a_repeat_for_some_instances_is_answered_as_done_whatever_became_of_the_others() {
     for [mine, others] in [["deployment.revert", "deployment.commit"], ["deployment.commit", "deployment.revert"]] {
@@ -107,7 +108,7 @@ fn a_promise_in_a_deleted_network_is_kept_once_that_is_restored() {
     assert_eq!((shop.held("a").0, shop.held("b").0), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
 }
 
-/// Either without what was promised in it, or with what was before.
+/// Either without what was promised there, or with what was there before.
 #[test]
 fn a_plan_that_promises_something_in_a_deleted_network_is_ended_otherwise() {
     for reverted in [false, true] {
@@ -159,7 +160,7 @@ fn a_promised_address_goes_to_nobody_else() {
     let hand =
         json!({"network": "lan", "address": "10.0.0.10", "scope": "shop", "owner": "a", "to": {"owner": "thief"}});
     assert_eq!(shop.client.kind("ip.transfer", hand), "already_in_use");
-    // Its holder lets it go by himself: it is the other one's all the same.
+    // If its holder releases it by itself, it goes to the other instance all the same.
     shop.client.ok("ip.release", json!({"network": "lan", "scope": "shop", "owner": "a"}));
     assert_eq!(holder(shop.client, "10.0.0.10"), "b");
 }
@@ -172,7 +173,7 @@ fn a_reverted_swap_leaves_everything_as_it_was() {
     assert!(shop.revert(&swap).is_empty());
     assert_eq!((shop.held("a"), shop.held("b").0), ((vec!["10.0.0.10".into()], vec![]), vec!["10.0.0.20".into()]));
     assert_eq!(shop.client.kind("deployment.commit", json!({"deployment": "shop", "plan": swap["plan"]})), "conflict");
-    // The promise is over: what `a` lets go is free.
+    // The promise is over: what `a` releases is free.
     shop.client.ok("ip.release", json!({"network": "lan", "scope": "shop", "owner": "a"}));
     assert_eq!(holder(shop.client, "10.0.0.10"), "free");
 }
@@ -201,7 +202,7 @@ fn a_chain_of_promises_is_kept_from_end_to_end() {
     shop.commit(&first);
     let next = shop.apply(&named(&[("a", "10.0.0.20"), ("b", "10.0.0.30"), ("c", "10.0.0.40")]));
     assert_eq!(slots(&next), [is("promised", "20"), is("promised", "30"), is("new", "40")]);
-    // From the middle: `b` has nothing until `c` goes, and `a` gets what `b` had.
+    // From the middle: `b` has nothing until `c` gives its address up, and `a` gets that of `b`.
     assert!(shop.settle("deployment.commit", &next, Some(&["b"])).is_empty());
     assert_eq!(shop.held("a"), (vec!["10.0.0.20".into()], vec!["10.0.0.10".into()]));
     assert_eq!(shop.commit(&next), ["10.0.0.10"]);

@@ -21,7 +21,7 @@ fn what_becomes_current_again_counts_against_the_limits() {
     let mut shop = Deployment::of(&mut client, "shop");
     let first = shop.apply(&automatic(&["a", "b"]));
     shop.commit(&first);
-    // `b` is let go, and `c` takes its place within the limit.
+    // `b` is released, and `c` takes its place within the limit.
     shop.apply(&automatic(&["a", "c"]));
     let back = shop.refused(&automatic(&["a", "b", "c"]));
     assert_eq!((kind(&back), &back["data"]["instance"]), ("quota_exceeded", &json!("b")));
@@ -58,7 +58,7 @@ fn wishes_that_cannot_be_read_name_their_instance() {
             assert_eq!((&data["field"], &data["instance"]), (&json!(field), &json!(instance)), "{data}");
         }
     }
-    // What has no id that can be read has only its place.
+    // An instance without a readable id is named by its place.
     let ask = json!({"deployment": "shop", "instances": [{"id": 7, "networks": []}]});
     let data = client.call("deployment.apply", ask)["error"]["data"].take();
     assert_eq!((&data["field"], &data["instance"]), (&json!("instances[0].id"), &Value::Null), "{data}");
@@ -96,7 +96,7 @@ fn nothing_is_promised_that_could_not_be_claimed() {
     shop.client.ok("reserved.add", reserved.clone());
     let refused = shop.refused(&swap);
     assert_eq!((kind(&refused), &refused["data"]["instance"]), ("reserved", &json!("a")), "{refused}");
-    // A deployment cannot say `force`, so it is not told to.
+    // A deployment has no `force`, so the message must not advise it.
     let said = refused["message"].as_str().unwrap();
     assert!(!said.contains("force") && said.contains("the printer") && said.contains("reserved.remove"), "{said}");
     shop.client.ok("reserved.remove", json!({"network": "lan", "range": "10.0.0.20"}));
@@ -126,7 +126,7 @@ fn a_static_address_in_a_subnet_that_drains_is_not_kept() {
     shop.client.ok("subnet.remove", json!({"network": "lan", "subnet": "10.0.0.0/24"}));
 }
 
-/// As every `already_exists` does.
+/// Like every other `already_exists`.
 #[test]
 fn two_wishes_for_one_slot_tell_what_is_there_and_in_what_they_differ() {
     let server = TestServer::new();
@@ -212,7 +212,7 @@ fn a_list_of_static_addresses_is_named_by_its_place() {
     let refused = client.call("deployment.apply", json!({"deployment": "shop", "groups": groups}));
     assert_eq!(refused["error"]["data"]["kind"], "invalid_argument", "{refused}");
     assert_eq!(refused["error"]["data"]["field"], "groups[1].networks[1].static_ips");
-    // Too few of them serve the zone.
+    // Too few of the addresses serve the zone.
     client.ok("network.create", json!({"name": "zoned", "subnets": [{"cidr": "10.2.0.0/24", "zones": ["z1"]}]}));
     let networks = json!([{"network": "lan"}, {"network": "zoned", "static_ips": ["10.2.0.5"]}]);
     let groups = json!([{"name": "g", "instances": ["c"], "zones": ["z2"], "networks": networks}]);
@@ -220,7 +220,8 @@ fn a_list_of_static_addresses_is_named_by_its_place() {
     assert_eq!(refused["error"]["data"]["field"], "groups[0].networks[1].static_ips", "{refused}");
 }
 
-/// Its plan is over for whoever runs it, and its address is nobody's to look for: who meets it is told what ends it.
+/// Whoever runs the plan regards it as over and does not look for the address. A client that meets the address is told what
+/// ends it.
 #[test]
 fn who_is_refused_because_of_something_obsolete_is_told_so_and_what_ends_it() {
     let server = TestServer::new();
@@ -251,17 +252,12 @@ fn who_is_refused_because_of_something_obsolete_is_told_so_and_what_ends_it() {
     );
     let remove = json!({"network": "lan", "subnet": "10.0.0.0/24"});
     let tail = format!(
-        "release them first: of these 10.0.0.3 is {fate}; ip.release finds what is obsolete by its address alone"
+        "release them first: of these 10.0.0.3 is {fate}; ip.release finds an obsolete reservation by its address alone"
     );
     let data = told("subnet.remove", remove.clone(), "in_use", &tail);
     assert_eq!((&data["count"], &data["first"]), (&json!(2), &json!(["10.0.0.2", "10.0.0.3"])));
     let own = |owner: &str| json!({"network": "lan", "scope": "shop", "owner": owner, "strict": true});
-    told(
-        "ip.release",
-        own("b"),
-        "not_found",
-        &format!("10.0.0.3, which it held, is {fate}; it is named by its address"),
-    );
+    told("ip.release", own("b"), "not_found", &format!("10.0.0.3, which it held, is {fate}; name it by its address"));
     told("ip.release", own("c"), "not_found", "ip.list shows what is held");
     client.ok("ip.release", own("a"));
     let mut told =

@@ -1,4 +1,4 @@
-//! The use cases of the documents, each as a test that carries its name.
+//! The use cases of the documents, each as a test with its name.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn a_vm_deleted_behind_our_back_gets_the_same_address_with_the_next_deploy() {
     let first = shop.apply(&automatic(&["web/0", "web/1"]));
     assert_eq!(slots(&first), [is("new", "2"), is("new", "3")]);
     shop.commit(&first);
-    // Who deletes a machine tells nobody: the instance owns its address all the same.
+    // Nobody is told when a machine is deleted: the instance owns its address all the same.
     shop.client.ok("ip.allocate", json!({"network": "lan", "owner": "somebody"}));
     let again = shop.apply(&automatic(&["web/0", "web/1"]));
     assert_eq!(slots(&again), [is("kept", "2"), is("kept", "3")]);
@@ -75,7 +75,7 @@ fn an_address_changed_by_a_static_one_is_held_from_the_beginning_and_the_old_one
     assert_eq!(slots(&moved), [is("new", "50"), is("new", "51")]);
     assert_eq!(moved["instances"][0]["networks"][0]["replaces"], "10.0.0.2");
     assert_eq!(shop.held("web/0"), (vec!["10.0.0.50".into()], vec!["10.0.0.2".into()]));
-    // One instance after the other, as their machines come up.
+    // One instance after the other, as the machines come up.
     assert_eq!(shop.settle("deployment.commit", &moved, Some(&["web/0"])), ["10.0.0.2"]);
     assert_eq!(shop.held("web/1"), (vec!["10.0.0.51".into()], vec!["10.0.0.3".into()]));
     assert!(shop.get()["uncommitted_since"].is_string());
@@ -141,7 +141,7 @@ fn after_a_failed_creation_both_are_held_and_the_next_deploy_releases_the_old_on
     let mut shop = Deployment::of(&mut client, "shop");
     let first = shop.apply(&automatic(&["web/0"]));
     shop.commit(&first);
-    // The machine cannot be made: nobody commits.
+    // The machine cannot be created, so nobody commits.
     let failed = shop.apply(&named(&[("web/0", "10.0.0.50")]));
     assert_eq!(shop.held("web/0"), (vec!["10.0.0.50".into()], vec!["10.0.0.2".into()]));
     let next = shop.apply(&named(&[("web/0", "10.0.0.60")]));
@@ -194,13 +194,13 @@ fn compilation_instances_survive_one_deploy_that_does_not_list_them_and_go_with_
     assert_eq!(shop.apply(&automatic(&["web/0"])), first);
     assert_eq!(shop.held("compile/1").0, ["10.0.0.2"], "the same plan again is no second one");
     assert!(shop.commit(&first).is_empty());
-    // The run that compiled died. What it left over goes with the next deploy but one.
+    // The run that compiled died. What it left is released by the next deploy but one.
     let second = shop.apply(&automatic(&["web/0", "web/1"]));
     assert_eq!(super::addresses_of(&second["obsolete"]), ["10.0.0.2"]);
     assert_eq!(shop.commit(&second), ["10.0.0.2"]);
 }
 
-/// "Failed compilation releases its address for the next deploy": most often that wishes what the one before did.
+/// "Failed compilation releases its address for the next deploy": most often that one has the same wishes as the one before.
 #[test]
 fn what_compilations_left_goes_with_the_second_deploy_also_where_each_wishes_the_same() {
     let server = TestServer::new();
@@ -213,7 +213,7 @@ fn what_compilations_left_goes_with_the_second_deploy_also_where_each_wishes_the
         let owner = format!("compile/{run}");
         let compile = json!({"network": "lan", "scope": "shop", "owner": owner, "transient": true});
         assert_eq!(shop.client.ok("ip.allocate", compile)["address"], "10.0.0.3");
-        // Its machine is never cleaned up. Answers are lost, and asked for again: that counts for nothing.
+        // Its machine is never cleaned up. Lost answers are asked for again, which does not count as a deploy.
         let missed = shop.apply(&wishes);
         assert_eq!(slots(&missed), [is("kept", "2")]);
         for _ in 0..2 {
@@ -228,7 +228,7 @@ fn what_compilations_left_goes_with_the_second_deploy_also_where_each_wishes_the
         assert_eq!(super::addresses_of(&next["obsolete"]), ["10.0.0.3"]);
         assert_eq!(shop.apply(&wishes), next);
         assert_eq!(shop.commit(&next), ["10.0.0.3"]);
-        // Nobody is missed any more: there is nothing that another plan would be about.
+        // No instance is missing any more, so another plan would have nothing to do.
         assert_eq!(shop.apply(&wishes)["plan"], next["plan"]);
     }
 }
@@ -288,7 +288,7 @@ fn static_addresses_are_assigned_in_the_order_given_and_who_holds_one_keeps_it()
     let first = shop.groups(&group(&["web/0", "web/1"], &["10.0.0.20", "10.0.0.10-10.0.0.11"]));
     assert_eq!(slots(&first), [is("new", "20"), is("new", "10")]);
     shop.commit(&first);
-    // The list in another order, with one more instance in front.
+    // The list is in another order, with one more instance in front.
     let more = shop.groups(&group(&["web/2", "web/0", "web/1"], &["10.0.0.9", "10.0.0.10-10.0.0.11", "10.0.0.20"]));
     assert_eq!(slots(&more), [is("new", "9"), is("kept", "20"), is("kept", "10")]);
 }
@@ -351,7 +351,7 @@ fn a_vip_is_kept_by_a_wish_without_address_and_taken_by_name() {
     shop.commit(&first);
     let kept = shop.apply(&wish(json!({"network": "vip"})));
     assert_eq!(slot(&kept, 0, 1), ("kept".into(), "10.9.0.12".into()));
-    // Without a dynamic pool nothing is picked.
+    // Without a dynamic pool nothing is chosen.
     let mut other = Deployment::of(&mut client, "other");
     let refused = other.refused(&json!([{"id": "web/0", "networks": [{"network": "vip"}]}]));
     assert_eq!(refused["data"]["kind"], "not_enough_capacity");
@@ -402,7 +402,7 @@ fn a_machine_whose_address_moved_into_a_reserved_range_is_moved_off_where_fresh_
     shop.client.ok("reserved.add", json!({"network": "lan", "range": "10.0.0.2-10.0.0.9"}));
     let kept = shop.apply(&automatic(&["web/0"]));
     assert_eq!(slots(&kept), [is("kept", "2")], "what is held stays");
-    // A plan shows who holds what is reserved for others.
+    // A plan shows who holds addresses that are reserved for others.
     let reserved = |answer: &Value| answer["instances"][0]["networks"][0]["reserved"].clone();
     let planned = shop.plan(&automatic(&["web/0"]));
     assert_eq!(reserved(&planned), json!({"range": "10.0.0.2-10.0.0.9"}));
@@ -422,7 +422,8 @@ fn a_machine_whose_address_moved_into_a_reserved_range_is_moved_off_where_fresh_
     assert_eq!(slots(&shop.apply(&automatic(&["web/0"]))), [is("kept", "10")]);
 }
 
-/// What was reserved meanwhile is left, and a machine that is made before the old one is deleted has another address than that.
+/// What was meanwhile reserved is left, and a machine that is created before the old one is deleted gets a different
+/// address.
 #[test]
 fn fresh_moves_an_instance_with_each_deploy_and_with_none_of_the_repeats_of_one() {
     let server = TestServer::new();
@@ -444,7 +445,7 @@ fn fresh_moves_an_instance_with_each_deploy_and_with_none_of_the_repeats_of_one(
     assert_eq!(slots(&shop.apply(&fresh)), [is("new", "4")], "nothing is reserved: it is made anew once more");
 }
 
-/// Whoever commits has the answer; another copy of the request may be on its way still.
+/// The client that commits has the answer, but another copy of the request may still be under way.
 #[test]
 fn a_copy_of_an_apply_that_comes_behind_its_commit_lets_nothing_go_and_can_be_taken_back() {
     let server = TestServer::new();

@@ -1,9 +1,9 @@
-//! What differs from run to run gets a name: `<cursor:1>`, `<id:2>`, `<time:3>`, numbered as they come, and the same for the
-//! same. A request may say such a name for what it stood for.
+//! What differs from run to run gets a name: `<cursor:1>`, `<id:2>`, `<time:3>`, numbered in the order in which they occur;
+//! the same value gets the same name. A request may use such a name for the value that it stands for.
 
 use std::collections::BTreeMap;
 
-/// Members whose value has a name, and which: with a number where they are told apart.
+/// Members whose values get names, and the names; numbered if they are to be told apart.
 const MEMBERS: &[(&str, &str, bool)] = &[
     ("cursor", "cursor", true),
     ("next", "next", true),
@@ -19,20 +19,19 @@ const MEMBERS: &[(&str, &str, bool)] = &[
     ("durability", "durability", false),
 ];
 
-/// The names that were given.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// By the text that they stand for: quoted, or a number.
+    /// By the text that they stand for: a quoted text or a number.
     given: BTreeMap<String, String>,
     counts: BTreeMap<&'static str, usize>,
 }
 
 impl Names {
-    /// A line that was sent, with names.
+    /// A line that was sent, with names in it.
     pub fn named(&mut self, line: &str) -> String {
         let (mut named, mut rest) = (String::new(), line);
         while let Some(c) = rest.chars().next() {
-            // Told only where others could own them, so not over every store.
+            // Only sent where other nodes could own the shards, so not over every store.
             if let Some((_, behind)) = rest.strip_prefix(",\"shards\":[").and_then(|shards| shards.split_once(']')) {
                 rest = behind;
                 continue;
@@ -45,7 +44,7 @@ impl Names {
         named
     }
 
-    /// A request with what its names stand for.
+    /// A request with the values that its names stand for.
     pub fn filled_in(&self, request: &str) -> String {
         let mut request = request.to_owned();
         for (text, name) in &self.given {
@@ -69,7 +68,7 @@ impl Names {
         name
     }
 
-    /// A member with a value that has a name: what it becomes, and how much of the line that is.
+    /// A member whose value gets a name: its new text, and the length of the old one.
     fn member(&mut self, rest: &str) -> Option<(String, usize)> {
         let (member, value) = rest.strip_prefix('"')?.split_once("\":")?;
         let &(member, kind, numbered) = MEMBERS.iter().find(|(name, ..)| *name == member)?;
@@ -78,7 +77,7 @@ impl Names {
             None => value.find(|c: char| !c.is_ascii_digit())?,
         };
         let text = &value[..length];
-        // Versions of networks count their changes; that of the server is a text.
+        // Versions of networks count their changes; the server's version is a text.
         let is_count = kind == "version" && !text.starts_with('"');
         if length == 0 || is_count {
             return None;
@@ -89,7 +88,7 @@ impl Names {
         Some((format!("\"{member}\":{name}"), member.len() + 3 + length))
     }
 
-    /// A time, an id, an address of this machine, or a long number that has a name.
+    /// A time, an id, an address of this machine, or a long number that has a name already.
     fn value(&mut self, rest: &str) -> Option<(String, usize)> {
         const TIME: &str = "0000-00-00T00:00:00.000Z";
         const ID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";

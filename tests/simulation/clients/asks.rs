@@ -1,4 +1,4 @@
-//! What the holders and the admin ask for next, drawn from what they may believe.
+//! What the holders and the admin ask next, drawn from what they may believe.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -11,7 +11,7 @@ impl Clients {
     pub(super) fn asks(world: &mut World, at: usize) -> Vec<Ask> {
         let now_ns = world.stamp_ns();
         let node = world.clients.all[at].route.as_ref().map(|route| route.node);
-        // An owner that does not know yet that it is none is mostly asked what it can answer without a write.
+        // An owner that does not know yet that it was replaced is mostly asked what it can answer without a write.
         let is_stale = node.is_some_and(|node| world.is_stale(node)) && world.draws.random_bool(0.8);
         if is_stale {
             world.hit("an owner of yesterday is asked");
@@ -48,7 +48,7 @@ impl Clients {
                     }
                 }
                 (Kind::Lease(_), 12..40) if slot.belief.may_hold() => Ask::Renew(one),
-                // Mostly the other way round; now and then a repeat.
+                // Mostly the opposite of what may be the case; now and then a repetition.
                 _ if slot.belief.may_hold() && draw < 75 => Ask::Release(one),
                 (Kind::Pair(other), _) => Ask::Acquire([one.min(other), one.max(other)]),
                 _ => Ask::Allocate(one),

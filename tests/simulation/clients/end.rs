@@ -1,4 +1,5 @@
-//! The end of a schedule: what the owner lists must be what the clients may believe, and what the register holds.
+//! The end of a schedule: what the owner lists must agree with what the clients may believe, and with what the register
+//! holds.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::world::World;
 type Place = (String, String, String);
 
 impl Clients {
-    /// Asks whoever owns the register, until it answers.
+    /// Asks the owner of the register again and again until it answers.
     fn ask_at_the_end(world: &mut World, method: &str, params: &Value) -> Option<Value> {
         for _ in 0..60 {
             if let Some(owner) = world.owner() {
@@ -41,7 +42,7 @@ impl Clients {
         None
     }
 
-    /// What the owner lists must be what the clients may believe, and what the register holds.
+    /// Compares what the owner lists with what the clients may believe, and with what the register holds.
     pub fn judge_the_end(world: &mut World) {
         let mut listed: BTreeMap<Place, (Span, u64)> = BTreeMap::new();
         for at in 0..world.clients.bases.len() {
@@ -52,7 +53,7 @@ impl Clients {
             for one in result["reservations"].as_array().cloned().unwrap_or_default() {
                 let Some(shown) = span_of(&one) else { continue };
                 if one["scope"] == DEPLOYMENT {
-                    continue; // The runs' own judge has it.
+                    continue; // judged with the runs.
                 }
                 let text = |member: &str| one[member].as_str().unwrap_or_default().to_owned();
                 listed.insert((name.clone(), text("owner"), text("slot")), shown);
@@ -76,7 +77,7 @@ impl Clients {
             }
         }
         let key = |slot: &Slot| (slot.holder.network.clone(), slot.holder.owner.clone(), slot.holder.slot.clone());
-        // Leases end while we ask.
+        // Leases may end while the lists are read.
         let lasting = |place: &Place| {
             let mut slots = clients.all.iter().flat_map(|client| &client.slots);
             slots.any(|slot| key(slot) == *place && !matches!(slot.kind, Kind::Lease(_)))
@@ -130,7 +131,7 @@ impl Clients {
         }
     }
 
-    /// What was seen at an address must be what somebody held there all the while.
+    /// What was seen at an address must agree with what somebody held there all the while.
     pub fn judge_looks(&mut self, sure: &[Sure]) {
         let mut problems = Vec::new();
         for look in &self.looks {

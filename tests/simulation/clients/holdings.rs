@@ -1,4 +1,4 @@
-//! What clients make of answers about what they hold.
+//! How clients take answers about what they hold.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::record::{Asked, Told};
 use crate::truth::Shown;
 
 impl Clients {
-    /// A slot is shown with what it holds.
+    /// An answer shows a slot with what it holds.
     pub(super) fn shown(
         &mut self,
         at: usize,
@@ -27,7 +27,7 @@ impl Clients {
             Kind::Lease(seconds) => Some(times.0 + seconds * 1_000_000 * LEASE_SURE_PERMILLE),
             Kind::Plain | Kind::Block(_) | Kind::Pair(_) | Kind::Wait(_) | Kind::PairWaits { .. } | Kind::Used => None,
         };
-        // Whoever uses it was heard of.
+        // The answer proves that the slot's user was heard of, so no sweep misses it.
         one.missed_ns = None;
         let holder = one.holder.clone();
         let (network, address, (sent_ns, told_ns)) = (holder.network.clone(), span.0, times);
@@ -74,7 +74,7 @@ impl Clients {
                 one.belief.doubtful_grant(times.1, replace);
                 if replace {
                     one.belief.doubtful_release();
-                    // It may have lost what it had, in favour of the new one.
+                    // An answer that was given up may mean that the slot lost what it had, in favour of the new holding.
                     self.record(holder.clone(), Asked::Release, times, Told::Unknown);
                 }
                 self.record(holder, Asked::Grant, times, Told::Unknown);
@@ -133,7 +133,7 @@ impl Clients {
     pub(super) fn told_renewal(&mut self, at: usize, slot: usize, times: (u64, u64), answer: &Answer) {
         match answer {
             Answer::Result(result) => self.shown(at, slot, times, result, false, false),
-            // It may only last longer.
+            // At worst the lease lasts longer than believed.
             Answer::Lost => {}
             Answer::Refused(kind, error) => {
                 let one = &mut self.all[at].slots[slot];

@@ -1,11 +1,12 @@
-//! The clients of a schedule: few holders, tiny networks, so that everything collides; and what they make of the answers.
+//! The clients of a schedule, and how they take the answers: few holders in tiny networks, so that everything collides.
 //!
-//! A client has some requests under way, each for another holder, and goes on when all are answered or it lost patience.
-//! It asks the node that believes to own the register, mostly, or any other, the sleeping ones too. Everything that it is
-//! told goes into the record of the interval checker, and is held against what it may believe; in the end also against what
-//! really happened (`truth`).
+//! A client has some requests under way, each for another holder, and goes on when all are answered or it loses patience. It
+//! mostly asks the node that believes to own the register, but also any other one, even a sleeping one. Everything that it
+//! is told goes into the record of the interval checker, and is compared with what it may believe, and in the end also with
+//! what really happened (`truth`).
 //!
-//! `runs` deploy, the `sweeper` lets go of what the dead left, `waiters` have time, and each `watcher` has a picture of a network.
+//! `runs` deploy, the `sweeper` lets go of what the dead left, `waiters` wait for room, and each `watcher` keeps a picture
+//! of a network.
 
 mod asks;
 mod end;
@@ -34,7 +35,7 @@ use super::record::{Call, Holder, Span};
 use super::truth::{Full, Listed, Shown, Truth, Waited};
 use super::world::{Cast, World};
 
-/// A lease is sure for so many thousandths of its length: clocks drift.
+/// For how many thousandths of its length a lease is sure: clocks drift.
 const LEASE_SURE_PERMILLE: u64 = 980;
 /// Names of networks that come and go; they compete for one prefix.
 const EXTRAS: [&str; 2] = ["extra-a", "extra-b"];
@@ -50,27 +51,27 @@ pub struct Base {
     cooldown_seconds: u64,
     made: bool,
     id: Option<String>,
-    /// Of the subnet that comes and goes: may it be there, may it be absent?
+    /// Of the subnet that comes and goes: may it be present, and may it be absent?
     extra: (bool, bool),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
-    /// Every request of it has this `ttl_seconds`.
+    /// Every request for it has this `ttl_seconds`.
     Lease(u64),
-    /// Of this prefix length.
+    /// A block of this prefix length.
     Block(u8),
-    /// One of two that are acquired together: the other one.
+    /// One of two that are acquired together; this is the other one.
     Pair(usize),
     /// Where there is no room it waits for so many seconds.
     Wait(u64),
-    /// One of two that are acquired together: the other one, and for how many seconds it waits for room for both.
+    /// One of two that are acquired together, waiting for room for both: the other one, and for how many seconds.
     PairWaits {
         other: usize,
         seconds: u64,
     },
-    /// Somebody uses it; it is let go when he is dead.
+    /// A claimant uses it; a sweep lets it go when the claimant is dead.
     Used,
 }
 
@@ -80,13 +81,13 @@ struct Slot {
     base: usize,
     kind: Kind,
     belief: Belief,
-    /// What it let go.
+    /// What it let go last.
     dead: Option<(u64, Span)>,
-    /// An acquire of unknown fate is all or nothing.
+    /// Whether the fate of an acquire is unknown: it took effect for both slots or for neither.
     joint_doubt: bool,
-    /// Requests that nobody waits for any more, and that a node may still carry out.
+    /// Requests for which no client waits any more, and that a node may still carry out.
     lingering: Vec<Lingering>,
-    /// Of what is used: is its user dead, and when was the first sweep sent that missed him?
+    /// For a used slot: is its user dead, and when was the first sweep sent that missed the user?
     dead_user: bool,
     missed_ns: Option<u64>,
 }
@@ -97,7 +98,7 @@ struct Lingering {
     node: usize,
     grants: bool,
     releases: bool,
-    /// It is carried out by then, or never will be. What was sent before may still not know of it.
+    /// By then it is carried out, or never will be. Requests that were sent before may still not see its effect.
     over_ns: u64,
 }
 
@@ -116,7 +117,7 @@ impl Slot {
         }
     }
 
-    /// What is on its way may take effect after an answer to what was sent at that time.
+    /// Takes into account that lingering requests may take effect after the answer to a request sent at `sent_ns`.
     fn linger(&mut self, sent_ns: u64, now_ns: u64) {
         self.lingering.retain(|lingering| lingering.over_ns > sent_ns);
         for lingering in &self.lingering {
@@ -154,20 +155,20 @@ enum Ask {
         address: u32,
     },
     List(usize),
-    /// A wish for some instances, by number of the variant.
+    /// Asks for some instances: the number of one of the wishes.
     Apply(usize),
     Settle {
         plan: u64,
         revert: bool,
     },
     Deployment,
-    /// Who is dead, by slot.
+    /// Names the dead, by slot.
     Sweep {
         dead: Vec<usize>,
         grace_seconds: u64,
         by_mark: Option<String>,
     },
-    /// Who is alive, in two halves.
+    /// Names the living, in two halves.
     Mark {
         name: String,
         half: usize,
@@ -191,17 +192,16 @@ struct Open {
     sent_ns: u64,
 }
 
-/// What a client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Trade {
-    /// Cares for networks, not for addresses.
+    /// Manages networks, and holds no addresses.
     Admin,
     #[default]
     Holder,
-    /// Deploys, as others do at the same time: with the number of its last plan.
+    /// Deploys, while others do the same; it knows the number of its last plan.
     Run(Option<u64>),
     Waiter,
-    /// How many halves of the living it has marked for its next sweep.
+    /// Sweeps; the number says how many halves of the living it has marked for its next sweep.
     Sweeper(usize),
 }
 
@@ -210,12 +210,12 @@ struct Client {
     slots: Vec<Slot>,
     trade: Trade,
     route: Option<Route>,
-    /// Connections that it does not use any more; their last answers are still heard.
+    /// Connections that it no longer uses; it still hears their last answers.
     ghosts: Vec<Route>,
     open: Vec<Open>,
-    /// The node that it asked does not own.
+    /// Whether the node that it asked turned out not to own the register.
     turned_away: bool,
-    /// Counts turns: what belongs to an earlier one comes too late.
+    /// Counts its turns: an answer or event that belongs to an earlier turn comes too late.
     turn: u64,
     ended: bool,
 }
@@ -246,10 +246,10 @@ pub struct Clients {
     shown: Vec<Shown>,
     lists: Vec<Listed>,
     refusals: Vec<Full>,
-    /// Who waited for two, and held nothing before.
+    /// Waits for two networks by clients that held nothing before.
     waits: Vec<Waited>,
     runs: Runs,
-    /// Sweeps by marks so far.
+    /// How many sweeps by marks there were.
     sweeps: u64,
     watchers: Vec<Watcher>,
     pub problems: Vec<String>,
@@ -257,11 +257,11 @@ pub struct Clients {
     generations: HashMap<(String, u64), (Holder, Span)>,
     next_id: u64,
     next_connection: u64,
-    /// The request that is given up just now, and may still be carried out by a node.
+    /// The request that is being given up, with its node, which may still carry it out.
     given_up: Option<(u64, usize)>,
-    /// Its node, and its places in the record, of every request that may still be carried out.
+    /// Requests that may still be carried out: number, node, and place in the record.
     under_way: Vec<(u64, usize, usize)>,
-    /// The answer to who asks at the end.
+    /// The request that is asked at the end of the schedule, with its answer.
     audit: Option<(u64, Option<Value>)>,
 }
 
@@ -324,13 +324,13 @@ impl Clients {
         self.all.iter().all(|client| client.ended)
     }
 
-    /// Names of the networks that are always there, and their ids.
+    /// The networks that are always there: names and ids.
     pub fn networks(&self) -> BTreeMap<String, NetworkId> {
         let id = |base: &Base| Some((base.name.clone(), base.id.as_ref()?.parse().ok()?));
         self.bases.iter().filter_map(id).collect()
     }
 
-    /// Holds everything that was shown against what happened.
+    /// Compares everything that was shown with what happened.
     pub fn judge_by(&self, truth: &Truth<'_>, problems: &mut Vec<String>) {
         truth.judge_shown(&self.looks, problems);
         truth.judge_shown(&self.shown, problems);
@@ -357,9 +357,9 @@ impl Clients {
         }
     }
 
-    /// A client asks something, or ends.
+    /// The client asks something, or ends.
     pub fn turn(world: &mut World, at: usize) {
-        // Nobody ends before there is something to begin with, however long that takes.
+        // No client ends before the networks are made, however long that takes.
         let is_over = world.calm && world.clients.all_made() && world.now_ms >= world.plan.ends_ms;
         let client = &mut world.clients.all[at];
         client.turn += 1;
@@ -400,20 +400,20 @@ impl Clients {
         let latency = world.draws.random_range(1..4);
         world.after(latency, move |world| {
             if let Some(route) = world.clients.all[at].route.as_ref().filter(|route| route.connection == connection) {
-                // A node that is gone takes nothing.
+                // If the node is gone, the line is lost.
                 let _ = route.lines.send(text);
             }
         });
         let mut patience = world.draws.random_range(300..4_000);
         if world.clients.all[at].trade == Trade::Waiter && world.draws.random_bool(0.85) {
-            // Whoever waits is answered, sooner or later, or its node is no more.
+            // A request that waits is answered sooner or later, unless its node is gone.
             patience = u64::MAX / 2;
         }
         let ends_ms = world.now_ms + patience;
         world.at_in_turn(ends_ms, Some((at, turn)), move |world| Self::lose_patience(world, at));
     }
 
-    /// Finds a node to ask. False: there is none now.
+    /// Finds a node to ask. False if there is none now.
     fn route(world: &mut World, at: usize) -> bool {
         let owners: Vec<usize> = (0..world.nodes.len()).filter(|&n| world.nodes[n].believes()).collect();
         let draw = world.draws.random_range(0..100);

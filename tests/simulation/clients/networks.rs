@@ -1,4 +1,4 @@
-//! What clients make of answers about networks, which come and go, and about their subnets.
+//! How clients take answers about networks, which come and go, and about their subnets.
 
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl Clients {
             }
             Answer::Refused(kind, error) => {
                 let others = self.extras.iter().enumerate();
-                // A rename that nobody waits for may put it in its own way.
+                // A rename for which nobody waits any more may make the network stand in its own way.
                 let itself = error["data"]["with"]["network"].as_str().is_some_and(|it| it.starts_with(EXTRAS[extra]));
                 let in_the_way =
                     others.filter(|(at, _)| *at != extra).any(|(_, other)| other.belief.may_hold()) || itself;
@@ -61,7 +61,8 @@ impl Clients {
                 (Told::Unknown, None)
             }
             Answer::Refused(kind, _) if kind == "not_found" => {
-                // By its id: under its name there may be another one by now, of which nobody was told.
+                // The delete names the id. Under the network's name there may be another one by now, of which no client was
+                // told.
                 let wrong = one.belief.surely(times.1).map(|held| format!("is not found: {held:?}"));
                 (one.belief.held, one.belief.absent) = (None, true);
                 (Told::Nothing, wrong)

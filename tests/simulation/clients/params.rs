@@ -1,4 +1,4 @@
-//! Every ask as a method and its params.
+//! Turns every ask into a method and its params.
 
 use serde_json::{Value, json};
 

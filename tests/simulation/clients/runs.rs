@@ -1,8 +1,8 @@
-//! Runs of one deployment that race: each applies what it wishes, over two networks, then commits or reverts, as often as not
-//! when another one has applied meanwhile.
+//! Runs of one deployment that race. Each applies one of the wishes over two networks and then commits or reverts, as often
+//! as not after another run has applied meanwhile.
 //!
-//! Every instance wishes the same of both networks, so what the deployment holds is alike in both at every moment: half of
-//! an apply, of a commit or of a revert shows in the end, and in every single answer.
+//! Every instance wants the same of both networks, so at every moment the deployment holds the same in both. Half of an
+//! apply, a commit or a revert therefore shows at the end, and in every single answer.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,27 @@ use super::{Ask, Clients, Trade};
 use crate::truth::Shown;
 use crate::world::World;
 
-/// Its name, which is the scope of what it holds.
+/// The deployment's name, which is also the scope of what it holds.
 pub const DEPLOYMENT: &str = "shop";
-/// Which instances are wished: those after the bar are to be made anew.
+/// The wishes: instances to keep, and instances to make anew.
 const WISHES: [(&[&str], &[&str]); 4] = [(&["a", "b"], &[]), (&["a"], &[]), (&["b"], &["a"]), (&["b", "c"], &[])];
 
 /// What the runs were told of plans, and when.
 #[derive(Default)]
 pub struct Runs {
     applied: BTreeMap<u64, u64>,
-    /// Committed or reverted.
+    /// Plans that were committed (true) or reverted (false).
     ended: BTreeMap<u64, (bool, u64)>,
 }
 
 impl Runs {
-    /// The highest plan that anybody was told of.
+    /// The highest plan of which any run was told.
     pub(super) fn latest(&self) -> Option<u64> {
         self.applied.keys().next_back().copied()
     }
 }
 
-/// One of the wishes.
+/// The params of one of the wishes.
 pub(super) fn wishes(variant: usize) -> Value {
     let (kept, fresh) = WISHES[variant];
     let instance = |(id, fresh): (&&str, bool)| {
@@ -115,7 +115,7 @@ impl Clients {
             }
             self.runs.ended.entry(plan).or_insert((revert, told_ns));
         }
-        // Now and then it comes again, and late.
+        // Now and then the run settles the plan once more, and late.
         if !matches!(answer, Answer::Lost) && told_ns % 4 != 0 {
             self.all[at].trade = Trade::Run(None);
         }

@@ -1,7 +1,8 @@
-//! Whoever knows which machines are alive, and has what the dead left let go.
+//! A client that knows which machines are alive, and lets go of what the dead ones left.
 //!
-//! Nothing of the living is ever let go, and of the dead nothing before they were missed by two sweeps, far enough apart. The
-//! living are listed, or marked in two halves first, between which the owner may change, and forget the one that it knew.
+//! A sweep never lets go of anything of the living, and of nothing of the dead before two sweeps, far enough apart, missed
+//! them. The living are listed, or first marked in two halves. The owner may change between the halves, and then forgets the
+//! half that it knew.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +15,7 @@ use super::{Ask, Client, Clients, Kind, Slot, Trade};
 use crate::record::{Asked, Holder, Told};
 use crate::world::World;
 
-/// Of everything that is swept.
+/// The scope of everything that is swept.
 pub(super) const SCOPE: &str = "swept";
 const SLOTS: usize = 3;
 const HALVES: usize = 2;
@@ -32,7 +33,7 @@ pub(super) fn new(bases: usize, draws: &mut SmallRng) -> Client {
     Client { slots: (0..SLOTS).map(slot).collect(), trade: Trade::Sweeper(0), ..Client::default() }
 }
 
-/// Of a sweep that forgets so many of the living.
+/// Params of a sweep that forgets so many of the living.
 pub(super) fn params(
     slots: &[Slot],
     (dead, forgets): (&[usize], usize),
@@ -55,7 +56,7 @@ impl Clients {
         let slots = &mut client.slots;
         let dead: Vec<usize> = (0..slots.len()).filter(|slot| slots[*slot].dead_user).collect();
         let grace_seconds = draws.random_range(0..2);
-        // Nobody dies or lives again between the marks and their sweep, and one name is of one sweep.
+        // Nobody dies or comes to life between the marks and their sweep, and each sweep has a name of its own.
         let name = format!("sweep-{}", world.clients.sweeps);
         if marked == HALVES {
             world.clients.sweeps += 1;
@@ -71,7 +72,7 @@ impl Clients {
         let ask = match draws.random_range(0..10) {
             0..3 if !slots[one].dead_user => Ask::Allocate(one),
             3..5 => {
-                // Somebody dies, or lives again.
+                // A user dies or comes to life.
                 slots[one].dead_user = !slots[one].dead_user;
                 let base = slots[one].base;
                 Ask::List(base)
@@ -81,7 +82,7 @@ impl Clients {
         vec![ask]
     }
 
-    /// Whatever was not answered is marked again.
+    /// A half that was not answered is marked again.
     pub(super) fn told_mark(&mut self, at: usize, half: usize, answer: &Answer) {
         if matches!(answer, Answer::Result(_)) {
             self.all[at].trade = Trade::Sweeper(half + 1);
@@ -114,7 +115,7 @@ impl Clients {
                     waiting.into_iter().any(|one| one["claimant"].as_str() == Some(&user(*slot)))
                 };
                 for slot in (0..SLOTS).filter(|slot| !dead.contains(slot)) {
-                    // Where half of the marks were forgotten, somebody who lives is missed for the first time.
+                    // If half of the marks were forgotten, a living user may now be missed for the first time.
                     let missed_ns = &mut self.all[at].slots[slot].missed_ns;
                     *missed_ns = waiting(&slot).then(|| missed_ns.unwrap_or(sent_ns));
                 }
@@ -143,7 +144,7 @@ impl Clients {
         (swept, one): (&str, &Value),
     ) {
         if swept == "waiting" {
-            return; // Also somebody alive, where half of the marks were forgotten.
+            return; // If half of the marks were forgotten, it may be the living, too.
         }
         let of = |slot: &usize| one["claimant"].as_str() == Some(&user(*slot));
         let Some(slot) = dead.iter().copied().find(of) else {

@@ -1,4 +1,4 @@
-//! What clients make of answers: the record of the checker, and what they may believe.
+//! How clients take answers: into the checker's record, and into what they may believe.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::truth::Shown;
 use crate::world::{Flaw, World};
 
 impl Clients {
-    /// Lines of a node are here.
+    /// Lines from a node arrive at their client.
     pub fn receive(world: &mut World, connection: u64, bytes: &[u8]) {
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let mut answer: Value = match serde_json::from_slice(line) {
@@ -36,7 +36,7 @@ impl Clients {
             let id = answer["id"].as_u64();
             let of = |client: &Client| client.route.as_ref().is_some_and(|route| route.connection == connection);
             let Some(at) = world.clients.all.iter().position(of) else {
-                // Nobody waits for it, but it is over now.
+                // No client waits for this answer, but the request is certainly over now.
                 let now_ns = world.stamp_ns();
                 world.clients.over(now_ns, |lingers, _| Some(lingers) == id);
                 continue;
@@ -62,7 +62,7 @@ impl Clients {
         }
     }
 
-    /// All is answered: the next turn comes after a while.
+    /// If all requests are answered, schedules the next turn.
     fn go_on(world: &mut World, at: usize) {
         if world.clients.all[at].open.is_empty() {
             let client = &mut world.clients.all[at];
@@ -77,7 +77,7 @@ impl Clients {
         }
     }
 
-    /// Its requests are open still: with the last of them the turn would be over.
+    /// Gives all open requests up before going on, so that the turn does not end with one of them.
     pub(super) fn lose_patience(world: &mut World, at: usize) {
         let client = &mut world.clients.all[at];
         let node = client.route.as_ref().map(|route| route.node);
@@ -96,7 +96,7 @@ impl Clients {
         Self::go_on(world, at);
     }
 
-    /// A node may still carry out what nobody waits for.
+    /// Notes that a node may still carry out a request for which no client waits.
     fn lingers(&mut self, at: usize, node: usize, open: &Open) {
         let (slots, grants, releases): (Vec<usize>, bool, bool) = match &open.ask {
             Ask::Allocate(slot) | Ask::Renew(slot) => (vec![*slot], true, false),
@@ -119,7 +119,7 @@ impl Clients {
         }
     }
 
-    /// These, by number and node, are carried out by now, or never will be.
+    /// Notes that the chosen requests (by number and node) are carried out by now, or never will be.
     fn over(&mut self, now_ns: u64, is_over: impl Fn(u64, usize) -> bool) {
         let slots = self.all.iter_mut().flat_map(|client| &mut client.slots);
         for lingering in slots.flat_map(|slot| &mut slot.lingering) {
@@ -136,7 +136,7 @@ impl Clients {
         }
     }
 
-    /// A node is no more: who waited for it learns nothing.
+    /// A node is gone: clients that waited for its answers learn nothing.
     pub fn node_gone(world: &mut World, node: usize) {
         let now_ns = world.stamp_ns();
         world.clients.watchers.iter_mut().for_each(|watcher| watcher.node_gone(node));
@@ -149,7 +149,7 @@ impl Clients {
             client.route = None;
             let open = std::mem::take(&mut client.open);
             if open.is_empty() {
-                continue; // Its next turn is on its way.
+                continue; // Its next turn is scheduled already.
             }
             world.hit("connection broke");
             for open in open {
@@ -191,7 +191,7 @@ impl Clients {
                 return;
             }
             if matches!(kind.as_str(), "unavailable" | "not_ready" | "overloaded") {
-                // Certainly nothing was changed, and nothing was said.
+                // Nothing was changed, for certain, and nothing was learned.
                 world.clients.all[at].turned_away = true;
                 return;
             }

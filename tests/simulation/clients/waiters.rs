@@ -1,9 +1,8 @@
-//! Clients that have time: where there is no room they wait for some. Each is served, or told that its time is over; none is
-//! forgotten, which shows as one that waits at the end, and none is served twice, which shows as a second holding.
+//! Clients that wait when there is no room. Each must be served, or told that its time is over. A forgotten one shows as a
+//! client that still waits at the end; one that is served twice shows as a second holding.
 
-//!
-//! Some wait for two networks at a time. They get both by one act, or nothing, and hold nothing meanwhile: whatever happens
-//! between, the register's lines show no half (`Truth::judge_waits`).
+//! Some wait for two networks at a time. They get both by one act or nothing, and hold nothing meanwhile: whatever happens
+//! in between, the register's lines never show half of it (`Truth::judge_waits`).
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -22,7 +21,7 @@ pub(super) fn new(number: usize, bases: usize, draws: &mut SmallRng) -> Client {
     Client { slots, trade: Trade::Waiter, ..Client::default() }
 }
 
-/// One that waits for an address of each of two networks.
+/// A client that waits for an address of each of two networks.
 pub(super) fn for_two(number: usize, draws: &mut SmallRng) -> Client {
     let seconds = draws.random_range(1..6);
     let slot = |base: usize| {
@@ -37,7 +36,7 @@ impl Clients {
         if world.clients.all[at].slots.len() == 2 {
             let holds = |slot: &usize| world.clients.all[at].slots[*slot].belief.may_hold();
             let held: Vec<usize> = (0..2).filter(holds).collect();
-            // Mostly both at a time; now and then one of them, and the other one stays.
+            // Mostly it releases both at a time; now and then only one, and keeps the other.
             let held = &held[..held.len().min(if world.draws.random_bool(0.8) { 2 } else { 1 })];
             return match held.is_empty() || world.draws.random_bool(0.2) {
                 true => vec![Ask::Acquire([0, 1])],
@@ -48,7 +47,7 @@ impl Clients {
         vec![if holds && world.draws.random_bool(0.8) { Ask::Release(0) } else { Ask::Allocate(0) }]
     }
 
-    /// One that waited for two is answered: granted, or for want of room in this one of them.
+    /// The answer to a wait for two: granted, or no room in the given one.
     pub(super) fn told_wait_for_two(
         &mut self,
         at: usize,
@@ -57,7 +56,7 @@ impl Clients {
         refused: Option<&Value>,
     ) {
         let slots = &self.all[at].slots;
-        // What nobody waits for any more may be carried out meanwhile.
+        // A request for which no client waits any more may be carried out meanwhile.
         let alone = |slot: &Slot| slot.lingering.iter().all(|lingering| lingering.over_ns <= sent_ns);
         if pair.iter().all(|slot| slots[*slot].belief.is_absent() && alone(&slots[*slot])) {
             let owner = slots[pair[0]].holder.owner.clone();
@@ -78,7 +77,8 @@ impl Clients {
         }
     }
 
-    /// There was no room, if it is to be believed; and it waited for as long as it was to.
+    /// An answer says that there was no room. Checks whether that is plausible, and whether the request waited as long as it
+    /// had to.
     pub(super) fn told_full(&mut self, at: usize, slot: usize, (sent_ns, told_ns): (u64, u64), error: &Value) {
         let Slot { kind, base, .. } = &self.all[at].slots[slot];
         let base = &self.bases[*base];

@@ -1,7 +1,6 @@
-//! Whoever lists a network, watches it from the cursor of the list, and goes on from the last cursor wherever the register is
-//! owned: what it was told must be every event behind its list, once and in order, none before it was certain; and the
-//! picture that it has in the end what is held. It is told that its cursor is lost where a failover cut its line off, and
-//! nowhere else.
+//! A client that lists a network, watches it from the list's cursor, and goes on from its last cursor wherever the register
+//! is owned. It must be told every event after its list, once and in order, and none before it was certain. In the end its
+//! picture must be what is held. It must be told that its cursor is lost when a failover cut its line off, and only then.
 
 use std::collections::BTreeMap;
 
@@ -17,44 +16,43 @@ use crate::register::Register;
 use crate::truth::{Event, Listed, Truth};
 use crate::world::{Flaw, World};
 
-/// How often it looks after its connection.
+/// How often it checks its connection.
 const LOOKS_EVERY_MS: u64 = 250;
-/// After such a silence it asks elsewhere.
+/// After such a silence it asks another node.
 const SILENCE_MS: u64 = 2_500;
 
-/// What was told behind one list.
+/// What was told after one list.
 struct Trail {
     begin: Place,
-    /// The list, changed by all that was told since.
+    /// The list, with every change told since.
     held: BTreeMap<u128, u64>,
     at: Place,
     cursor: String,
     told: Vec<(Event, u64)>,
-    /// Its line was cut off.
+    /// Whether it was told that its line was cut off.
     lost: bool,
 }
 
-/// What it waits for.
+/// The answer for which it waits.
 struct Asked {
     id: u64,
     sent_ns: u64,
     sent_ms: u64,
 }
 
-/// See the module.
 pub struct Watcher {
     base: usize,
     route: Option<Route>,
     asked: Option<Asked>,
     subscription: Option<u64>,
     heard_ms: u64,
-    /// The node where it heard something last.
+    /// The node from which it heard something last.
     heard_at: Option<usize>,
     trail: Option<Trail>,
     ended: Vec<Trail>,
 }
 
-/// The one place of a cursor of one network.
+/// The place in a cursor that covers one network.
 fn place_of(text: &Value) -> Option<Place> {
     let parsed = cursor::parse(text.as_str()?)?;
     match parsed.places() {
@@ -64,7 +62,7 @@ fn place_of(text: &Value) -> Option<Place> {
     }
 }
 
-/// The cursor of the same number on the line that there is now, whatever line it was of.
+/// The cursor with the same number on the present line, whatever its own line was.
 fn renamed(place: Place, register: &Register) -> String {
     let line = &register.lines()[usize::from(place.shard)];
     let there = line.iter().find(|written| written.batch.seq.0 == place.seq);
@@ -90,7 +88,7 @@ impl Watcher {
 }
 
 impl Clients {
-    /// A list of a network.
+    /// Takes a list of the network as a new beginning.
     pub(super) fn listed(&mut self, base: usize, (sent_ns, told_ns): (u64, u64), result: &Value) -> Option<Listed> {
         let Some(at) = place_of(&result["cursor"]) else {
             self.problem(format!("a list without a cursor: {result}"));
@@ -103,7 +101,7 @@ impl Clients {
         Some(listed)
     }
 
-    /// It looks after its connection, again and again.
+    /// Checks its connection again and again.
     pub(super) fn watch(world: &mut World, at: usize) {
         world.after(LOOKS_EVERY_MS, move |world| Self::watch(world, at));
         let now_ms = world.now_ms;
@@ -158,13 +156,13 @@ impl Clients {
             let watcher = &world.clients.watchers[at];
             let waits = watcher.asked.as_ref().is_some_and(|asked| asked.id == id);
             if let Some(route) = watcher.route.as_ref().filter(|_| waits) {
-                // A node that is gone takes nothing.
+                // If the node is gone, the line is lost.
                 let _ = route.lines.send(line.into_bytes());
             }
         });
     }
 
-    /// A line for a watcher. False: it is none's.
+    /// Takes a line if it is for a watcher. False if it is not.
     pub(super) fn watched(world: &mut World, connection: u64, line: &Value) -> bool {
         let of = |watcher: &Watcher| watcher.route.as_ref().is_some_and(|route| route.connection == connection);
         let Some(at) = world.clients.watchers.iter().position(of) else { return false };
@@ -184,7 +182,7 @@ impl Clients {
             match method {
                 "event" => Self::told_event(world, at, &line["params"]["event"], now_ns),
                 "bookmark" => Self::told_bookmark(world, at, &line["params"]["cursor"]),
-                // It takes what it is told as it comes.
+                // This watcher reads everything as it comes.
                 "lagged" => world.clients.problem(format!("a watcher that keeps up is lagged: {line}")),
                 "cursor_lost" => Self::told_lost(world, at, &line["params"]["last_common"]),
                 _ => world.clients.problem(format!("what is that? {line}")),
@@ -202,7 +200,7 @@ impl Clients {
             if !["not_ready", "unavailable", "overloaded"].contains(&error["kind"].as_str().unwrap_or_default()) {
                 world.clients.problem(format!("watcher {at} is refused {line}"));
             }
-            // Where nobody can say anything now it is asked again soon.
+            // The node cannot answer now; another one is asked soon.
             world.clients.watchers[at].hang_up();
         } else if let Some(subscription) = line["result"]["subscription"].as_u64() {
             watcher.subscription = Some(subscription);
@@ -252,8 +250,9 @@ impl Clients {
         }
     }
 
-    /// Only what was really cut off is lost: nothing, where it is told when it is certain. A subscription may be further on
-    /// than the last event that it told; what follows there may be cut off, too. The last common place is one of the line.
+    /// A cursor may be lost only if something behind it was really cut off, which cannot happen when events are told only
+    /// once they are certain. A subscription may be further on than the last event that it told, and what follows may be cut
+    /// off, too. The last common place must be on the present line.
     fn told_lost(world: &mut World, at: usize, common: &Value) {
         world.hit("cursor lost");
         let Some(mut trail) = world.clients.watchers[at].trail.take() else { return };
@@ -276,7 +275,7 @@ impl Clients {
         watcher.subscription = None;
     }
 
-    /// Does every watcher know all that happened by now?
+    /// Does every watcher know everything that has happened by now?
     pub fn watched_all(&self, truth: &Truth<'_>) -> bool {
         self.watchers.iter().all(|watcher| {
             let network = &self.bases[watcher.base].name;
@@ -287,7 +286,7 @@ impl Clients {
 
     /// What watchers were told must be what happened.
     ///
-    /// Of a picture that was given up before anybody said that its line was cut off, only where nothing is cut off.
+    /// If lines were cut off, a picture that was given up before its watcher was told so is not judged.
     pub fn judge_watchers(&self, truth: &Truth<'_>, cuts: bool, problems: &mut Vec<String>) {
         for (number, watcher) in self.watchers.iter().enumerate() {
             let network = &self.bases[watcher.base].name;

@@ -1,4 +1,5 @@
-//! What befalls nodes and the register: they are killed, paused, cut off and stopped, fail over, lag and leap.
+//! Faults of nodes and the register: nodes are killed, paused, cut off and stopped; the register fails over, lags, and its
+//! clock leaps.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::node::{Birth, Process};
 use crate::register::{Who, Write};
 
 impl World {
-    /// A commit over several networks was applied just now, and its owner does not know yet.
+    /// A fault right after a commit over several networks was applied, before its owner knows.
     pub(super) fn worst_moment(&mut self, at: usize) {
         let long = self.draws.random_range(5_000..9_000);
         match self.draws.random_range(0..5) {
@@ -37,14 +38,13 @@ impl World {
         self.after(after, move |world| world.start_again(at));
     }
 
-    /// It runs from now on, if it does not.
     pub fn start_again(&mut self, at: usize) {
         if self.nodes[at].process.is_none() {
             self.start_node(at);
         }
     }
 
-    /// A replica becomes the primary; of what is not confirmed the last so many writes are lost.
+    /// Makes a replica the primary; of the unconfirmed writes the last `lost` ones are lost.
     pub fn fail_over(&mut self, lost: usize) {
         let lost = lost.min(self.register.unconfirmed());
         let writes = self.register.fail_over(lost);
@@ -57,10 +57,10 @@ impl World {
                 Write::Lease => "lease rolled back",
             });
         }
-        // Another machine, another clock: sometimes a wrong one, by which leases are over before their owners know.
+        // Another machine has another clock. Sometimes it is wrong, and leases are over before their owners know.
         let skew = if self.draws.random_bool(0.25) { 1_000..7_000 } else { -300..300 };
         self.skew_ms += self.draws.random_range(skew);
-        // Whoever waits for a confirmation has lost the connection on which it would come.
+        // An answer that waits for a confirmation has lost the connection on which the confirmation would come.
         let waiting = std::mem::take(&mut self.waiting);
         waiting.into_iter().for_each(|waiting| (waiting.tell)(self, false));
         self.confirm_later();
@@ -90,7 +90,6 @@ impl World {
         self.note(|| format!("{name} starts"));
     }
 
-    /// All its memory is gone.
     pub fn kill_node(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.process.take().is_none() {
@@ -129,13 +128,12 @@ impl World {
         self.note(|| format!("{name} wakes"));
     }
 
-    /// It wakes now, if it sleeps.
     pub fn wake_early(&mut self, at: usize) {
         let (starts, owned) = (self.nodes[at].starts, self.nodes[at].owned);
         self.wake_node(at, starts, owned);
     }
 
-    /// It ends in order: answers, lets go of the register, and is gone.
+    /// Stops the node in order: it answers, gives the register up, and ends.
     pub fn stop_node(&mut self, at: usize) {
         let node = &self.nodes[at];
         let (starts, name) = (node.starts, Arc::clone(&node.name));
@@ -175,7 +173,7 @@ impl World {
         self.busy_until_ms = self.now_ms + ms;
     }
 
-    /// By its clock, all leases are over.
+    /// Makes the register's clock jump so far that all leases are over.
     pub fn leap(&mut self) {
         self.hit("register's clock leaps");
         self.note(|| "the register's clock leaps ahead".to_owned());

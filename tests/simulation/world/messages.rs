@@ -1,4 +1,4 @@
-//! Messages between nodes and the register: they are late, lost, doubled or refused, and what is written is confirmed later.
+//! Messages between nodes and the register: they are late, lost, doubled or refused, and writes are confirmed later.
 
 use std::sync::Arc;
 
@@ -9,13 +9,12 @@ use super::{Waiting, Weather, World};
 use crate::register::{self, Sealed, Who};
 use crate::store::{Ask, lost};
 
-/// How long a renewal is on its way where the register's clock leaps. Less than a store waits for an answer.
+/// How long a renewal is on its way while the register's clock leaps: less than a store waits for an answer.
 const RENEWS_SLOWLY_MS: u64 = 1_300;
-/// How often what is lost is lost without a word. Else the connection breaks, and whoever asked knows so at once.
+/// How often the loss of a message goes unnoticed. In the other cases the connection breaks, and the sender knows at once.
 pub(super) const SILENT: f64 = 0.5;
 
 impl World {
-    /// A message sets out for the register.
     pub(super) fn send(&mut self, at: usize, mut ask: Ask) {
         let Some(who) = self.nodes[at].process.as_ref().map(|process| process.store.who.clone()) else { return };
         self.note(|| format!("{} ▶ register: {}", who.name, describe(&ask)));
@@ -89,32 +88,33 @@ impl World {
         self.at(arrives, move |world| world.arrive(who, node_at, ask, answered, false));
     }
 
-    /// Whoever waits for this is told nothing, not even that the connection broke: it waits as long as a store does.
+    /// The sender is told nothing, not even that the connection broke: it waits as long as a store does.
     fn keep_silent(&mut self, ask: Ask) {
         self.hit("no answer at all");
         self.silent.push(ask);
     }
 
-    /// The register finds something else than a commit expects, and writes nothing. False: it expects nothing.
+    /// Makes the register refuse a commit, because it finds something else than the commit expects. False if the commit
+    /// expects nothing.
     fn mismatches(&mut self, ask: &mut Ask, arrives_ms: u64) -> bool {
         let Ask::Commit { sealed, to, .. } = ask else { return false };
         let Some(error) = register::mismatch(sealed) else { return false };
         let to = to.take();
         self.hit("mismatch");
         self.note(|| format!("  … the register refuses: {error:?}"));
-        // Whoever waited may be gone.
+        // The receiver may be gone.
         self.at(arrives_ms + 2, move |_| drop(to.map(|to| to.send(Err(error)))));
         true
     }
 
-    /// The register says that it did nothing.
+    /// The register answers that it did nothing.
     fn after_reply(&mut self, ask: Ask, arrives_ms: u64) {
         self.at(arrives_ms + 2, move |_| {
             let busy = || StoreError::Io {
                 context: "the simulated register is busy".into(),
                 source: Arc::new(std::io::Error::from(std::io::ErrorKind::ResourceBusy)),
             };
-            // Whoever waited may be gone.
+            // The receiver may be gone.
             match ask {
                 Ask::Take { to, .. } => drop(to.send(Err(busy()))),
                 Ask::Load { to, .. } => drop(to.send(Err(busy()))),
@@ -127,7 +127,6 @@ impl World {
         });
     }
 
-    /// A message is at the register.
     fn arrive(&mut self, who: Who, from: (usize, u64), ask: Ask, answered: bool, late: bool) {
         let is_commit = matches!(ask, Ask::Commit { .. });
         let stuck_one_in = if self.plan.weather == Weather::Refusing { 100 } else { 150 };
@@ -157,7 +156,7 @@ impl World {
                     Err(_) => self.hit("take refused: fenced"),
                 }
                 if taken.is_ok() && !self.calm && self.draws.random_ratio(self.plan.faults_permille / 2, 1_000) {
-                    // A failover in the worst moment.
+                    // A failover in the worst moment: the write is applied and not yet confirmed.
                     self.fail_over(1);
                 }
                 self.when_confirmed(move |world, confirmed| {
@@ -176,7 +175,7 @@ impl World {
             }
             Ask::Commit { sealed, again_ms, to } => {
                 let applied = self.arrive_commit(&who, from, &sealed, to.filter(|_| answered), late);
-                // A connection carries nothing twice that was refused the first time.
+                // A connection does not repeat a message that was refused the first time.
                 if let Some(again_ms) = again_ms.filter(|_| applied) {
                     let twin = Ask::Commit { sealed, again_ms: None, to: None };
                     self.hit("request doubled");
@@ -248,7 +247,7 @@ impl World {
             Err(_) => self.hit("gap"),
         }
         if worst && matches!(committed, Ok((_, false))) {
-            // Behind all that happens at this moment: a failover breaks the connection on which the answer would come.
+            // After everything else of this moment: a failover would break the connection on which the answer comes.
             self.after(0, move |world| world.worst_moment(at));
         }
         let back = self.draws.random_range(1..4);
@@ -267,7 +266,7 @@ impl World {
         applied
     }
 
-    /// Tells when everything up to now cannot be lost any more.
+    /// Calls `tell` once everything written so far can no longer be lost.
     fn when_confirmed(&mut self, tell: impl FnOnce(&mut World, bool) + 'static) {
         if !self.plan.rules.confirmation {
             self.confirm_later();
@@ -278,7 +277,7 @@ impl World {
         self.confirm_later();
     }
 
-    /// The replicas follow after a while.
+    /// Lets the replicas follow after a while.
     pub(super) fn confirm_later(&mut self) {
         let lag = self.draws.random_range(1..6);
         let at = (self.now_ms + lag).max(self.lag_until_ms).max(self.confirmed_at_ms);

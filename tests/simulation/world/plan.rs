@@ -1,38 +1,36 @@
-//! How a schedule goes, drawn from its seed: who is there, what befalls them, and in negative controls what is wrong.
+//! How a schedule goes, drawn from its seed: who takes part, which faults occur, and what is broken in negative controls.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::register::Rules;
 
-/// Who is there beside the admin and the holders.
+/// Who takes part beside the admin and the holders.
 #[derive(Debug, Clone, Copy)]
 pub struct Cast {
     /// Runs of a deployment that race.
     pub runs: bool,
     pub waiters: usize,
-    /// Those who wait for an address of each of two networks at a time.
+    /// Clients that wait for an address of each of two networks at a time.
     pub waiters_for_two: usize,
     pub sweeper: bool,
-    /// One at most: the order in which those who watch at one node are woken is tokio's chance.
+    /// At most one: tokio decides by chance in which order it wakes several watchers of one node.
     pub watcher: bool,
 }
 
-/// What befalls nodes and register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
     /// A few faults of any kind.
     Mixed,
-    /// The register refuses everything for longer than a commit is tried, again and again, and nothing else happens.
+    /// Again and again the register refuses everything for longer than a commit is retried. Nothing else happens.
     Refusing,
-    /// The register's clock leaps ahead, again and again: leases are over, and others take over, before their owners know, who
-    /// renew slowly. Nothing else happens.
+    /// Again and again the register's clock leaps ahead, and owners renew slowly: leases are over, and others take over,
+    /// before the owners know. Nothing else happens.
     Leaping,
-    /// The register fails over, again and again, and nothing else happens.
+    /// The register fails over again and again. Nothing else happens.
     Failing,
 }
 
-/// How a schedule goes.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
@@ -40,37 +38,37 @@ pub struct Plan {
     pub nodes: usize,
     pub shards: u16,
     pub together: bool,
-    /// How many of a thousand messages meet with a fault.
+    /// How many of a thousand messages meet a fault.
     pub faults_permille: u32,
     pub ends_ms: u64,
     pub weather: Weather,
     pub cast: Cast,
-    /// What is wrong at the edge of the nodes, in negative controls.
+    /// What is broken at the edge of the nodes, in negative controls.
     pub flaw: Option<Flaw>,
 }
 
-/// A rule of the product that is broken where its nodes meet the world, to show that the judge sees what happens without it.
+/// A rule of the product, broken where its nodes meet the world, to show that the judge sees what happens without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// What the register does not answer is taken for not applied, and its number is used again.
+    /// A batch that the register does not answer is taken as not applied, and its number is used again.
     Concludes,
-    /// Cursors name no line: one of a line that was cut off is taken for one of the line that goes on.
+    /// Cursors name no line: a cursor of a line that was cut off is accepted on the line that goes on.
     CursorsAreNumbers,
-    /// An event is told to nobody, now and then.
+    /// Now and then an event is told to nobody.
     EventForgotten,
-    /// Somebody who waits is forgotten, now and then.
+    /// Now and then a waiter is forgotten.
     WaiterForgotten,
-    /// A sweep forgets one of those who are alive.
+    /// A sweep forgets one of the living.
     LivingForgotten,
-    /// A commit or a revert is of whichever plan is the latest.
+    /// A commit or revert ends the latest plan, whichever it names.
     AnyPlan,
 }
 
-/// One schedule in so many is as long as it was drawn: some stories take two take-overs.
+/// One schedule in so many keeps its drawn length, because some stories need two take-overs. The others are shorter.
 const LONG_ONE_IN: u64 = 4;
 
 impl Plan {
-    /// Mostly a schedule that meets with as many faults in a third of the time: more of them can be run.
+    /// Most schedules end after a third of their time, with as many faults: so more of them can be run.
     pub fn mostly_short(seed: u64, rules: Rules) -> Self {
         let plan = Self::of(seed, rules);
         match seed % LONG_ONE_IN {
@@ -95,7 +93,7 @@ impl Plan {
             weather: Weather::Mixed,
             flaw: None,
             cast: Cast {
-                // Where shards are not committed together, nothing spans them.
+                // Where shards are not committed together, nothing spans networks of several shards.
                 runs: draws.random_bool(0.5) && together,
                 waiters: [0, 0, 1, 3][draws.random_range(0..4)],
                 sweeper: draws.random_bool(0.3),

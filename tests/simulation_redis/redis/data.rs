@@ -1,13 +1,15 @@
-//! What a server has, and the commands that read and change it. A value: a copy of it is what a replica had, or a file.
+//! What a server has, and the commands that read and change it. It is a value: a copy stands for what a replica or a file
+//! has.
 //!
-//! Only what the store asks for. Anything else is answered by an error that begins with [`UNKNOWN`], and the schedule fails.
+//! It knows only the commands that the store uses. Any other gets an error that begins with [`UNKNOWN`], and fails the
+//! schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::reply::Reply;
 
-/// Of what the simulated server does not know.
+/// Begins the answer to what the simulated server does not know.
 pub const UNKNOWN: &str = "UNKNOWN";
 
 /// A stream's entry: its number, and its fields and values.
@@ -16,18 +18,16 @@ type StreamEntry = (u64, Rc<Vec<Vec<u8>>>);
 #[derive(Debug, Clone)]
 enum Value {
     Hash(BTreeMap<Vec<u8>, Rc<[u8]>>),
-    /// Ordered by name only: all scores are 0.
+    /// A sorted set, ordered by name only: all scores are 0.
     Names(BTreeSet<Vec<u8>>),
-    /// The last number that was given, and the entries. Numbers are `N-0`.
+    /// The last number that was given, and the entries. Their ids are `N-0`.
     Stream(u64, Vec<StreamEntry>),
 }
 
-/// See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Data {
     /// A copy costs nothing until one of the two is changed.
     keys: Rc<BTreeMap<Vec<u8>, Rc<Value>>>,
-    /// How often anything was changed.
     pub changes: u64,
 }
 
@@ -63,7 +63,8 @@ macro_rules! change {
     };
 }
 
-/// The end of a range by name: `-`, `+`, `[name` or `(name`; of a number alike, without `[`. Tells whether it is inside.
+/// One end of a range by name (`-`, `+`, `[name` or `(name`) or by number (the same, without `[`). Tells whether a name is
+/// inside.
 enum End<'a> {
     Open,
     At(&'a [u8], bool),
@@ -92,14 +93,13 @@ fn is_before(name: &[u8], to: &End<'_>) -> bool {
     }
 }
 
-/// `N-0`, in a range also `N`.
+/// The number of an id `N-0`; in a range also of `N`.
 fn number(word: &[u8]) -> u64 {
     let text = text(word);
     text.strip_suffix("-0").unwrap_or(text).parse().unwrap_or(u64::MAX)
 }
 
 impl Data {
-    /// Does it know this command?
     pub fn knows(command: &str) -> bool {
         const KNOWN: [&str; 21] = [
             "DEL",
@@ -127,7 +127,6 @@ impl Data {
         KNOWN.contains(&command)
     }
 
-    /// Carries out a command.
     pub fn execute(&mut self, args: &[Vec<u8>]) -> Reply {
         let [command, key, rest @ ..] = args else { return unknown(args) };
         match (text(command), rest) {
@@ -154,7 +153,7 @@ impl Data {
         }
     }
 
-    /// A value without anything in it is none.
+    /// Removes a value that has become empty.
     fn tidy(&mut self, key: &[u8]) {
         let is_empty = match self.keys.get(key).map(|value| &**value) {
             Some(Value::Hash(fields)) => fields.is_empty(),
@@ -321,7 +320,7 @@ impl Data {
         }
     }
 
-    /// The hashes whose names begin so and have this in the midst.
+    /// The hashes whose names begin with `begins` and contain `midst`.
     pub fn hashes(&self, begins: &str, midst: &str) -> impl Iterator<Item = (&str, Vec<&[u8]>)> {
         let named = self.keys.iter().map(|(name, value)| (text(name), value));
         let named = named.filter(move |(name, _)| name.starts_with(begins) && name.contains(midst));
@@ -331,7 +330,7 @@ impl Data {
         })
     }
 
-    /// What a field of a hash has, for whoever looks from outside.
+    /// A field of a hash, for those who look from outside.
     pub fn field(&self, key: &str, field: &str) -> Option<String> {
         match &**self.keys.get(key.as_bytes())? {
             Value::Hash(fields) => Some(text(fields.get(field.as_bytes())?).to_owned()),

@@ -1,7 +1,8 @@
-//! A server of Redis in this process: its data, its clock, which run it is, and what it went back to. No network: `wire` has that.
+//! A server of Redis in this process: its data, its clock, the number of its run, and earlier states to which it may go
+//! back. `wire` has the connections.
 //!
-//! What it has is a value, and every value that it had is kept for a while: a failover to a replica that lagged, or a restart
-//! from an older file, puts one of them back, under another run.
+//! Its data is a value, and earlier values are kept for a while. A failover to a lagging replica, or a restart from an older
+//! file, puts one of them back, under another run.
 
 mod data;
 mod reply;
@@ -18,22 +19,19 @@ pub use self::reply::{Reply, Words, next_command};
 
 use self::data::UNKNOWN;
 
-/// Changes that can be lost at a time.
+/// How many changes can be lost at a time.
 pub const COPIES_MAX: usize = 400;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct Server {
     data: Data,
-    /// What it had before each of the last changes.
+    /// The data before each of the last changes.
     copies: VecDeque<Data>,
-    /// How often something was changed, also what was lost since.
+    /// How often something was changed, including changes that are lost by now.
     pub changed: u64,
-    /// Which run it is: counted.
     pub run: u64,
-    /// Scripts that this run knows.
     scripts: BTreeMap<String, Vec<u8>>,
-    /// What is wrong with the simulation, or with the store: a command that is not known, a script that broke off.
+    /// Faults of the simulation or of the store: an unknown command, or a script that failed.
     pub problems: Vec<String>,
 }
 
@@ -42,7 +40,6 @@ fn text(word: &[u8]) -> String {
 }
 
 impl Server {
-    /// Carries out a command.
     pub fn execute(&mut self, words: &Words, now_ms: u64) -> Reply {
         let before = (self.data.changes, self.data.clone());
         let reply = self.carry_out(words, now_ms);
@@ -79,7 +76,7 @@ impl Server {
                 };
                 Reply::Array(vec![Reply::bulk(name), Reply::bulk(value)])
             }
-            // It is as old as the oldest that is supported, which has no WAITAOF.
+            // Like the oldest version that is supported, which has no WAITAOF.
             ("COMMAND", "INFO") => Reply::Array(vec![Reply::Nil]),
             ("WAIT", _) => Reply::Int(0),
             ("SCRIPT", "LOAD") => {
@@ -119,7 +116,7 @@ impl Server {
         .join("\r\n")
     }
 
-    /// Another server, or the same one restarted, with what this one had before its last changes. Tells how many were lost.
+    /// Becomes another server, or the same one restarted, with the data before its last changes. Returns how many were lost.
     pub fn go_back(&mut self, changes: usize) -> usize {
         let kept = self.copies.len().saturating_sub(changes);
         let lost = self.copies.len() - kept;
@@ -130,30 +127,29 @@ impl Server {
         lost
     }
 
-    /// What it has now; to be put back.
+    /// Its data now, to be put back later.
     pub fn copy(&self) -> Data {
         self.data.clone()
     }
 
-    /// Another server, with this.
+    /// Becomes another server with this data.
     pub fn put_back(&mut self, data: Data) {
         self.data = data;
         self.copies.clear();
         self.begin_run();
     }
 
-    /// What it has is safe: it does not go back behind it.
+    /// The present data is safe: the server never goes back behind it.
     pub fn is_safe(&mut self) {
         self.copies.clear();
     }
 
-    /// It is emptied while it runs: nobody is disconnected.
+    /// Empties the server while it runs: no connection breaks.
     pub fn flush(&mut self) {
         let before = std::mem::take(&mut self.data);
         self.copies.push_back(before);
     }
 
-    /// It forgets its scripts.
     pub fn forget_scripts(&mut self) {
         self.scripts.clear();
     }
@@ -163,7 +159,7 @@ impl Server {
         self.scripts.clear();
     }
 
-    /// Of a head, or of what the register is.
+    /// A field of a head, or of the register's description.
     pub fn field(&self, key: &str, field: &str) -> Option<String> {
         self.data.field(&format!("{{allod}}:{key}"), field)
     }
@@ -183,14 +179,14 @@ impl Server {
         held
     }
 
-    /// How many changes must be lost so that the last take-over of a shard is; none where it remembers none.
+    /// How many changes must be lost to lose the last take-over of a shard; none if the server remembers no take-over.
     pub fn since_take_over(&self) -> Option<usize> {
         let epochs = |data: &Data| -> Vec<Option<String>> {
             (0..8).map(|shard| data.field(&format!("{{allod}}:{shard}:head"), "epoch")).collect()
         };
         let now = epochs(&self.data);
         let before = self.copies.iter().rev().position(|copy| epochs(copy) != now)?;
-        // Not to where nobody had taken anything, or nothing was there.
+        // Not back to where nobody had taken anything, or where nothing existed.
         let copy = &self.copies[self.copies.len() - 1 - before];
         let taken = copy.field("{allod}:0:head", "epoch").is_some_and(|epoch| epoch != "0");
         taken.then_some(before + 1)

@@ -1,9 +1,7 @@
-//! What a server is asked and answers, as bytes (RESP2).
+//! Commands and answers of a server as bytes (RESP2).
 
-/// A command: its words.
 pub type Words = Vec<Vec<u8>>;
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     Status(&'static str),
@@ -44,7 +42,7 @@ impl Reply {
     }
 }
 
-/// Takes the first command out of what was read. None: it is not all there.
+/// Takes the first command out of what was read. None if it is incomplete.
 pub fn next_command(read: &mut Vec<u8>) -> Option<Words> {
     let mut at = 0;
     let count = line(read, &mut at, b'*')?;
@@ -61,7 +59,7 @@ pub fn next_command(read: &mut Vec<u8>) -> Option<Words> {
     Some(words)
 }
 
-/// The number of a line that begins so.
+/// The number in a line that begins with this byte.
 fn line(read: &[u8], at: &mut usize, begins: u8) -> Option<usize> {
     let rest = read.get(*at..)?;
     let end = rest.windows(2).position(|two| two == b"\r\n")?;

@@ -1,5 +1,5 @@
-//! The real scripts, run by the language that a server has: one machine a thread, to which a server lends its data while a script
-//! runs.
+//! Runs the real scripts in Lua, as a server does. There is one machine per thread, and a server lends it its data while a
+//! script runs.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,9 +17,9 @@ thread_local! {
 struct Lent {
     data: Data,
     now_ms: u64,
-    /// It promised to write nothing.
+    /// The script declared that it does not write.
     only_reads: bool,
-    /// What went wrong that must not.
+    /// What went wrong, if anything did that must not.
     problem: Option<String>,
 }
 
@@ -53,14 +53,14 @@ impl Machine {
         Self { lua, scripts: RefCell::default() }
     }
 
-    /// The script, and whether it promises to write nothing.
+    /// The script, and whether it declares that it does not write.
     fn script(&self, name: &str, text: &[u8]) -> (Function, bool) {
         let mut scripts = self.scripts.borrow_mut();
         let compiled = scripts.entry(name.to_owned()).or_insert_with(|| {
             let text = std::str::from_utf8(text).unwrap();
             let (shebang, rest) = text.split_once('\n').unwrap();
             assert!(shebang.starts_with("#!lua"), "{shebang}");
-            // Line numbers stay.
+            // The line of the shebang is kept empty, so that line numbers stay.
             let function = self.lua.load(format!("\n{rest}")).set_name(name).into_function().unwrap();
             (function, shebang.contains("no-writes"))
         });
@@ -85,7 +85,7 @@ impl Machine {
     }
 }
 
-/// Runs a script on this data, in this moment. The answer, and what went wrong that must not.
+/// Runs a script on this data at this moment. Returns the answer, and what went wrong that must not.
 pub fn run(
     data: &mut Data,
     now_ms: u64,

@@ -1,8 +1,8 @@
-//! A target in which another move was begun: the same one if it is the same register, however its place is written.
+//! A target in which a move was begun already: it may go on if it is the same register, however its place is written.
 
 use super::*;
 
-/// What a move left that got no further than its first step.
+/// Leaves what a move leaves that got no further than its first step.
 fn begun(target: &Place, from: Origin) {
     wait(target.open(3, Opening::Target { from }).unwrap().close());
 }
@@ -35,7 +35,7 @@ fn a_move_goes_on_from_what_the_same_register_left_wherever_that_was_said_to_be_
         let said = moved(&first, &target, 3).unwrap_err();
         assert!(said.contains("which held another register then: finish that move first"), "{said}");
     }
-    // As releases wrote it that did not note which one it is.
+    // Written as by releases that did not note which register it is.
     for target in targets("before") {
         let first = Place::files();
         fill(&first, 3);

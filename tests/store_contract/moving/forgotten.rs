@@ -1,4 +1,4 @@
-//! Redis forgets how a move ended, after what was moved was served: nothing that was granted there is lost for it.
+//! Redis forgets how a move ended, after the moved register was served: nothing that was granted there may be lost.
 
 use allod::store::redis::RedisStore;
 
@@ -11,7 +11,7 @@ fn keys_of(server: &Server, prefix: &str) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(|name| (name.clone(), server.ask(&["DUMP", &name]))).collect()
 }
 
-/// It comes back as it was, and its connections end, as where another server takes its place.
+/// Restores the keys and ends all connections, as when another server takes its place.
 fn goes_back(server: &Server, prefix: &str, before: &[(String, Vec<u8>)]) {
     let mut restored = ::redis::pipe();
     restored.atomic();
@@ -21,18 +21,18 @@ fn goes_back(server: &Server, prefix: &str, before: &[(String, Vec<u8>)]) {
     for (name, value) in before {
         restored.cmd("RESTORE").arg(name).arg(0).arg(&value[..]).ignore();
     }
-    // The last that is done before a move ends.
+    // The last write before a move ends.
     restored.cmd("HSET").arg(format!("{{{prefix}}}:register")).arg("moved").arg("unfinished the directory d").ignore();
     let () = restored.query(&mut server.connection()).unwrap();
     let _: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
 }
 
-/// What a register says of its move.
+/// What a register notes about its move.
 fn notice(server: &Server, prefix: &str) -> Option<String> {
     server.ask(&["HGET", &format!("{{{prefix}}}:register"), "moved"])
 }
 
-/// A node that owns what was moved, and granted an address there.
+/// A node that owns the moved register, and has granted an address there.
 fn served_on(place: &Place) -> Box<dyn Movable> {
     let store = place.serve(3).unwrap();
     for shard in (0..3).map(ShardId) {
@@ -62,7 +62,7 @@ fn leave(store: &dyn Movable) {
     wait(store.close());
 }
 
-/// Of files that were moved to Redis and served there: what is in the files now, and what that node served.
+/// Files that were moved to Redis and served there. Returns the files, and the place where they were served.
 fn moved_and_served(server: &Rc<Server>) -> (Place, Place) {
     let (files, keys) = (Place::files(), Place::keys(server, "a"));
     fill(&files, 3);
@@ -77,7 +77,7 @@ fn a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_remove
     let before = keys_of(&server, "a");
     let node = served_on(&keys);
     goes_back(&server, "a", &before);
-    // Nobody else takes a shard of it meanwhile: perhaps not all of it is there.
+    // Meanwhile no other node may take one of its shards, since perhaps not everything is there.
     let end = std::time::Instant::now() + Duration::from_secs(60);
     while wait(node.renew()).is_err() {
         assert!(std::time::Instant::now() < end, "it heals nothing");
@@ -102,7 +102,7 @@ fn a_node_takes_nothing_of_a_register_that_went_back_to_before_it_was_finished()
     goes_back(&server, "a", &before);
     let said = loop {
         match wait(node.take(ShardId(1), Token(7))) {
-            // Its connection ended.
+            // Its connection was closed.
             Err(StoreError::Io { source, .. }) if !source.to_string().contains("unfinished") => {}
             taken => break taken,
         }
@@ -132,7 +132,7 @@ fn what_was_served_is_finished_with_all_that_was_granted_since_though_nobody_liv
     refused(&files, 3, "was moved to");
 }
 
-/// Its history does not reach back to the end of the copy, so nobody can say whether that is whole.
+/// Its history does not reach back to the end of the copy, so nobody can say whether the copy is whole.
 #[test]
 fn what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again() {
     let Some(server) = Server::start(&[]).map(Rc::new) else { return };
@@ -167,12 +167,12 @@ fn a_source_that_forgot_that_it_was_moved_does_not_remove_what_it_became() {
     assert!(said.contains("was served since"), "{said}");
 }
 
-/// A target of a primary whose replicas are waited for, with its shard taken, and how it ends.
+/// A target on a primary whose replicas are waited for, with its shard taken; and the last batch that ends the move.
 fn to_be_finished(server: &Server) -> (RedisStore, Vec<LastOf>) {
     let opening = Opening::Target { from: Origin::of(7, "the directory d") };
     let keys = Keys { opening, replicas_that_follow: true, ..Keys::new(server.url(), 1) };
     let store = RedisStore::open(keys).unwrap();
-    // A replica that has just begun to follow may be late for once.
+    // A replica that has just begun to follow may be late once.
     let head = (0..20).find_map(|_| wait(store.take(ShardId(0), Token(5))).ok()).unwrap();
     (store, vec![(ShardId(0), head.token, head.seq, head.digest)])
 }
@@ -189,7 +189,7 @@ fn what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it
         let said = wait(store.post(notice.clone(), ends.clone())).unwrap_err();
         assert!(matches!(&said, StoreError::Io { source, .. } if source.to_string().contains("0 answer")), "{said:?}");
         replica.signal("-CONT");
-        // Said again it is the same, also over a connection that wrote nothing yet.
+        // Repeating it changes nothing, even over a connection that wrote nothing before.
         let _: u64 = server.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
         while wait(store.post(notice.clone(), ends.clone())).is_err() {}
         let said: Option<String> = replica.ask(&["HGET", "{allod}:register", "moved"]);

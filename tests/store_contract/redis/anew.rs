@@ -1,4 +1,4 @@
-//! A register that Redis lost altogether is begun anew by who has it in memory.
+//! A register that Redis lost altogether is written anew by the node that has it in memory.
 
 use allod::core::types::ShardTime;
 use allod::store::moving::Begun as BegunAnew;
@@ -7,17 +7,17 @@ use allod::store::{CommitError, Head, Seq, ShardId, Store, StoreError, StoreHeal
 
 use super::{Begun, batch, config_step, network, put, token, wait};
 
-/// The times at which its shards go on.
+/// The times at which the shards go on.
 fn times(store: &RedisStore) -> Vec<ShardTime> {
     vec![ShardTime(1_000); usize::from(store.info().shards)]
 }
 
-/// Another node of this name.
+/// Opens the register as another node.
 fn open_as(begun: &Begun, name: &str) -> Result<RedisStore, StoreError> {
     RedisStore::open(RedisOptions { owner: name.to_owned(), ..begun.server.options() })
 }
 
-/// A register that was emptied under its owner, who noticed.
+/// A register that was emptied under its owner, which noticed.
 fn emptied() -> Option<Begun> {
     let mut begun = Begun::new(&[])?;
     begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
@@ -39,7 +39,7 @@ fn it_goes_on_behind_what_was_told_under_a_token_that_nobody_had() {
     assert_eq!(takes, format!("{} {:032x} {},1 {:032x} 0", new.epoch.0, old.token.0, old.seq.0, 0));
     let image = wait(store.load(ShardId(0), new.token)).unwrap();
     assert_eq!((image.head, image.networks.len()), (new, 0));
-    // What was under way when it was emptied comes late, under the number that is written next.
+    // A batch that was under way when Redis was emptied comes late, under the number of the next batch.
     let late = batch(&Head { token: old.token, epoch: old.epoch, ..new }, 0, vec![put("10.0.0.2", 6, None)]);
     assert!(matches!(wait(store.commit([late].into())), Err(CommitError::Fenced { .. })));
     let next_one = batch(&new, 0, vec![config_step(network(1)), put("10.0.0.1", 5, None)]);
@@ -58,13 +58,13 @@ fn it_goes_on_behind_what_was_told_under_a_token_that_nobody_had() {
     let head = wait(again.take(ShardId(0), token(9))).unwrap();
     assert_eq!((head.parent, head.seq), (new.token, committed[0].seq));
     assert_eq!(wait(again.load(ShardId(0), token(9))).unwrap().networks[0].entries.len(), 1);
-    // Its history begins with what was told last, which it does not have any more, and goes on from there.
+    // Its history begins with the last batch of before, which is no longer there, and goes on from that.
     let recorded = wait(again.history(ShardId(0), Seq(0), 100)).unwrap();
     let acts = recorded.iter().map(|batch| (batch.seq, batch.acts.len())).collect::<Vec<_>>();
     assert_eq!(acts, [(old.seq, 0), (committed[0].seq, 1)]);
 }
 
-/// Another process may have made a register there, or a part is left: then it was not emptied.
+/// Another process may have made a register there, or a part may be left: then Redis was not emptied.
 #[test]
 fn where_anything_of_a_register_is_it_is_not_begun_anew() {
     let Some(begun) = emptied() else { return };
@@ -82,7 +82,7 @@ fn where_anything_of_a_register_is_it_is_not_begun_anew() {
         let _: redis::Value = begun.server.ask(&["DEL", key]);
     }
     assert!(wait(begun.store.anew(times(&begun.store))).is_ok());
-    // Another node's.
+    // Begun by another node.
     let () = begun.server.ask(&["HSET", "{allod}:register", "moved", "anew other"]);
     let others = wait(begun.store.anew(times(&begun.store))).map(|_| ());
     assert!(matches!(&others, Err(StoreError::Foreign(_))), "{others:?}");
@@ -95,7 +95,8 @@ fn where_anything_of_a_register_is_it_is_not_begun_anew() {
     assert_eq!(kept, 3, "nothing of it goes");
 }
 
-/// Redis went back to where part of it was written, or an answer was lost: it goes, and is begun once more.
+/// Redis went back to where only part of it was written, or an answer was lost: the node that began it removes that part,
+/// and begins once more.
 #[test]
 fn what_was_begun_anew_and_is_unfinished_is_begun_once_more_by_who_began_it() {
     let Some(begun) = emptied() else { return };
@@ -112,14 +113,15 @@ fn what_was_begun_anew_and_is_unfinished_is_begun_once_more_by_who_began_it() {
     assert_eq!((image.head, image.networks.len()), (second.heads[0], 0), "nothing is left of the first");
     let late = wait(first.store.commit([written(&first.heads[0])].into()));
     assert!(late.is_err(), "{late:?}");
-    // Emptied again meanwhile.
+    // Emptied once more meanwhile.
     let () = begun.server.ask(&["FLUSHALL"]);
     assert!(wait(second.store.commit([written(&second.heads[0])].into())).is_err());
     let third = wait(begun.store.anew(times(&begun.store))).unwrap();
     wait(third.store.commit([written(&third.heads[0])].into())).unwrap();
 }
 
-/// Its clients are told what stands in the way; it grants nothing, ends of nothing, and goes on when the register is whole.
+/// Meanwhile the node tells clients what stands in the way, and grants nothing. It does not end, and goes on once the
+/// register is whole.
 #[test]
 fn another_node_waits_until_it_is_whole() {
     let Some(begun) = Begun::new(&[]) else { return };
@@ -136,7 +138,7 @@ fn another_node_waits_until_it_is_whole() {
         matches!(&unfinished, Err(StoreError::Io { source, .. }) if source.to_string().contains("writes it anew")),
         "{unfinished:?}"
     );
-    // Neither does one that is started now serve it, whether its writer lives or not.
+    // Nor does a node that is started now serve it, whether its writer lives or not.
     let refused = open_as(&begun, "third").map(|_| ());
     assert!(
         matches!(&refused, Err(StoreError::Io { source, .. }) if source.to_string().contains("bring a copy of its data back")),

@@ -1,4 +1,4 @@
-//! Blocks are compared as blocks, by the script itself: a /26 is one record at .0, and .17 lies in it.
+//! The script itself compares blocks as blocks: a /26 is one record at .0, and .17 lies in it.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn refused(begun: &mut Begun, steps: Vec<Step>, there: u64) {
     assert_eq!(begun.load(), before);
 }
 
-/// Blocks in use, as the head counts them.
+/// The number of blocks in use, as the head counts them.
 fn blocks(begun: &Begun) -> u64 {
     begun.server.ask(&["HGET", "{allod}:0:head", "blocks"])
 }
@@ -60,7 +60,7 @@ fn a_block_over_anything_that_is_held_is_refused() {
         ("2001:db8::/32", 7),
     ] {
         if block.starts_with("2001:db8::1:0") {
-            // The same key: its own expectation is what differs.
+            // The key is the same, so it is the block's own expectation that differs.
             refused(&mut begun, vec![put(block, 21, None)], there);
         } else {
             refused(&mut begun, vec![put("10.9.9.9", 20, None), put(block, 21, None)], there);
@@ -91,7 +91,7 @@ fn what_the_batch_itself_takes_away_is_not_in_the_way() {
         ])
         .unwrap();
     assert_eq!(blocks(&begun), 0);
-    // The same address as a block of another length is the same key.
+    // The same address as a block of another length has the same key.
     begun.commit(vec![put("10.0.0.17", 11, Some(9)), put("10.0.0.64/27", 12, None)]).unwrap();
     begun.commit(vec![put("10.0.0.64/26", 13, Some(12))]).unwrap();
     refused(&mut begun, vec![put("10.0.0.100", 14, None)], 13);
@@ -142,12 +142,12 @@ fn a_block_that_cools_still_covers_and_the_last_one_gone_leaves_no_trace() {
     begun.commit(vec![put("10.0.0.17", 6, None)]).unwrap();
 }
 
-/// Reads of a commit of one address in a bucket that is there already.
+/// How often a commit of one address in an existing bucket reads.
 fn reads(begun: &mut Begun, address: &str, generation: u64) -> u64 {
     calls_of(begun, network(1), vec![put(address, generation, None)], &["hget", "hmget", "hgetall", "hexists"])
 }
 
-/// How often Redis is asked one of these by a commit.
+/// How often a commit calls one of these commands of Redis.
 fn calls_of(begun: &mut Begun, of: NetworkId, steps: Vec<Step>, names: &[&str]) -> u64 {
     let _: () = begun.server.ask(&["CONFIG", "RESETSTAT"]);
     begun.commit_in(of, steps).unwrap();
@@ -181,7 +181,7 @@ fn beside_a_network_with_blocks_another_one_of_its_shard_is_not_searched_for_any
     let without = searches(&mut begun, "10.0.0.2", 6);
     begun.commit(vec![put("10.0.5.0/28", 7, None), put("10.0.16.0/20", 8, None)]).unwrap();
     assert_eq!(searches(&mut begun, "10.0.0.3", 9), without);
-    // What is its own is found all the same.
+    // The network's own blocks are found all the same.
     begun.commit_in(other, vec![put("10.0.16.0/26", 10, None)]).unwrap();
     let inside = begun.commit_in(other, vec![put("10.0.16.9", 11, None)]);
     assert!(matches!(inside, Err(CommitError::Mismatch { found: Some(10), .. })), "{inside:?}");
@@ -191,7 +191,7 @@ fn beside_a_network_with_blocks_another_one_of_its_shard_is_not_searched_for_any
     assert_eq!(blocks(&begun), 2);
 }
 
-/// So many addresses of a /8: every other one, so that no block begins at any of them.
+/// So many addresses of a /8: every other one, an odd one, so that no block begins at any of them.
 fn puts(first: u8, count: u32, generation: u64) -> Vec<Step> {
     let address = |at: u32| std::net::Ipv4Addr::from((u32::from(first) << 24) + 2 * at + 1).to_string();
     (0..count).map(|at| put(&address(at), generation, None)).collect()
@@ -211,7 +211,7 @@ fn for_many_addresses_that_come_at_once_redis_is_not_asked_by_each_length_of_blo
     let with = reads(&mut begun, 30);
     let bases: u64 = lengths.map(|length| 2_000u64.div_ceil(1 << (32 - length))).sum();
     assert!(with <= without + bases, "{with} reads for {bases} bases, {without} without blocks");
-    // One of them is in the way all the same, whichever it is, and however many others are put beside what is in it.
+    // A block in the way is still found, whichever it is, and however many other addresses are put beside the one in it.
     for (inside, there) in [("10.16.200.1", 16), ("10.20.15.255", 20), ("10.27.0.31", 27)] {
         let mut steps = puts(40, 300, 6);
         steps.push(put(inside, 6, None));

@@ -1,14 +1,14 @@
-//! Redis was emptied, and nobody wrote it anew: whoever ends leaves what it acknowledged. An older copy that is brought back before the
-//! next start would else be served, and what was granted since be granted once more.
+//! Redis was emptied, and nobody wrote it anew. A node that ends leaves behind what it acknowledged. Otherwise an older
+//! copy that is restored before the next start would be served, and what was granted since would be granted once more.
 
 use allod::store::redis::RedisOptions;
 use allod::store::redis::examine::examine;
 
 use super::kept::Node;
-use super::replicated::until;
 use super::*;
+use crate::crash::until;
 
-/// A node over a Redis that was saved in the midst of what it acknowledged: five grants of ten.
+/// A node over a Redis that was saved after five of ten grants that it acknowledged.
 fn saved_at_five(options: impl Fn(RedisOptions) -> RedisOptions) -> Option<(Server, tempfile::TempDir, Node)> {
     let server = Server::start(&[])?;
     let directory = tempfile::tempdir().unwrap();
@@ -24,13 +24,13 @@ fn its(server: &Server, directory: &tempfile::TempDir) -> RedisOptions {
     RedisOptions { directory: Some(directory.path().to_owned()), ..server.options() }
 }
 
-/// The copy is brought back, which has what there was when it was saved.
+/// Restores the copy, which has what was there when it was saved.
 fn brought_back(server: &mut Server) {
     server.kill();
     server.begin();
 }
 
-/// What its owner says when it notices.
+/// Waits until its owner notices.
 fn notices(node: &Node) {
     until("it is noticed", || wait(node.store.renew()).is_err() && node.store.was_emptied());
 }
@@ -44,7 +44,7 @@ fn has_all_ten(server: &Server, directory: &tempfile::TempDir) {
     assert_eq!(again.store.health(), StoreHealth::Ready);
 }
 
-/// Its node ends, and gives back to the copy what that lacks.
+/// The node ends; a next one gives back to the copy what that lacks.
 fn ends_and_is_given_back(node: Node, server: &mut Server, directory: &tempfile::TempDir) {
     wait(node.store.close());
     drop(node);
@@ -61,7 +61,8 @@ fn what_an_owner_acknowledged_whose_redis_was_emptied_is_given_back_to_an_older_
     ends_and_is_given_back(node, &mut server, &directory);
 }
 
-/// As one whose lease lapsed while Redis was away: it waits for whoever writes it anew, and is stopped, or ends.
+/// Like a node whose lease lapsed while Redis was away: it waits for a node that writes the register anew, and is stopped
+/// or ends.
 #[test]
 fn what_a_node_acknowledged_that_let_go_before_redis_was_emptied_is_given_back_to_an_older_copy() {
     let Some((mut server, directory, node)) = saved_at_five(|options| options) else { return };
@@ -69,12 +70,12 @@ fn what_a_node_acknowledged_that_let_go_before_redis_was_emptied_is_given_back_t
     let () = server.ask(&["FLUSHALL"]);
     until("it is noticed", || wait(node.store.holder()).is_err() && node.store.was_emptied());
     assert_eq!(node.store.health(), StoreHealth::Hindered);
-    // It was the owner, and will not write it anew itself.
+    // It was the owner, and will not write the register anew itself.
     assert!(node.store.obstacle().contains("nobody does, and every node ends"), "{}", node.store.obstacle());
     ends_and_is_given_back(node, &mut server, &directory);
 }
 
-/// Another register is in its place, and the operator is told to bring its data back.
+/// Another register is in its place, and the operator is told to restore its data.
 #[test]
 fn what_an_owner_acknowledged_whose_register_was_replaced_is_given_back_to_an_older_copy() {
     let Some((mut server, directory, node)) = saved_at_five(|options| options) else { return };
@@ -100,7 +101,8 @@ fn an_older_copy_is_refused_where_what_was_acknowledged_is_remembered_no_more() 
     drop(RedisStore::open(its(&server, &directory)).unwrap());
 }
 
-/// Of one shard all is remembered, of the other nothing any more: it is refused for that, and not taken to be given back.
+/// Everything of one shard is remembered, but nothing of the other any more: the copy is refused for that, not taken as
+/// something to be completed.
 #[test]
 fn an_older_copy_is_refused_where_of_one_shard_what_was_acknowledged_is_remembered_no_more() {
     let Some(mut server) = Server::start(&[]) else { return };
@@ -126,7 +128,7 @@ fn an_older_copy_is_refused_where_of_one_shard_what_was_acknowledged_is_remember
     );
 }
 
-/// It is whole, so nothing is left to be given back; what is brought back later all the same is refused.
+/// The register is whole, so nothing is left to be given back. An older copy that is restored later is refused all the same.
 #[test]
 fn what_was_written_anew_leaves_nothing_but_how_far_it_had_been_acknowledged() {
     let Some((mut server, directory, node)) = saved_at_five(|options| options) else { return };

@@ -1,4 +1,5 @@
-//! A register on a Redis cluster: it lies in one slot, on one primary at a time, whatever becomes of that one and of the slot.
+//! A register on a Redis cluster. It lies in one slot, on one primary at a time, whatever happens to that primary and to the
+//! slot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,11 +17,12 @@ struct Clustered {
     slot: u16,
     store: RedisStore,
     head: Head,
-    /// Answers that said that certainly nothing was done, until the same batch went well.
+    /// How many answers said that certainly nothing was done, before the same batch succeeded.
     not_applied: usize,
 }
 
-/// Shard 0, once it can be taken: whoever asks first may be the one that finds the slot elsewhere, or replicas on their way.
+/// Takes shard 0, once that is possible: the first call may find that the slot is elsewhere, or that replicas are not there
+/// yet.
 fn taken(store: &RedisStore, token: Token) -> Head {
     let mut head = None;
     eventually("the shard is taken", || {
@@ -45,7 +47,7 @@ impl Clustered {
         self.cluster.owner(self.slot).expect("somebody has the slot")
     }
 
-    /// Commits, with the same batch again and again where that is safe, as the committer does.
+    /// Commits, and repeats the same batch where that is safe, as the committer does.
     #[track_caller]
     fn insist(&mut self, steps: Vec<Step>) {
         let next = batch(&self.head, 0, steps);
@@ -62,7 +64,7 @@ impl Clustered {
         }
     }
 
-    /// What was committed is there, every batch of it once.
+    /// Checks that everything committed is there, every batch once.
     fn is_whole(&self, addresses: usize) {
         let image = wait(self.store.load(ShardId(0), self.head.token)).unwrap();
         assert_eq!((image.head, image.networks[0].entries.len()), (self.head, addresses));
@@ -71,7 +73,7 @@ impl Clustered {
         assert_eq!(model(&history), model_of(&image));
     }
 
-    /// Another process, which knows nothing of before.
+    /// Opens the store as another process, which knows nothing of earlier ones.
     fn fresh(&self) -> Result<RedisStore, StoreError> {
         RedisStore::open(RedisOptions::new(self.cluster.url(), SHARDS))
     }
@@ -89,16 +91,16 @@ fn all_keys_of_a_register_lie_in_one_slot() {
     assert_eq!(counts.iter().sum::<usize>(), in_slot);
     assert!(in_slot > 10, "{counts:?}");
     assert!(begun.store.info().durability.contains("cluster"), "{}", begun.store.info().durability);
-    // A server of it that is named as if it were alone is refused, with what to say instead.
+    // The URL of a single server names a member of a cluster: it is refused, with the URL that is needed.
     let alone = RedisOptions::new(begun.cluster.members[0].url(), SHARDS);
     let refused = RedisStore::open(alone).unwrap_err();
     assert!(matches!(&refused, StoreError::Foreign(text) if text.contains("redis+cluster://")), "{refused:?}");
-    // One that has not the slot is enough to find the one that has.
+    // A member that does not have the slot is enough to find the one that has it.
     let other = (begun.owner() + 1) % 3;
     let url = format!("redis+cluster://127.0.0.1:{}", begun.cluster.members[other].port);
     assert_eq!(RedisStore::open(RedisOptions::new(url, SHARDS)).unwrap().info().register, begun.store.info().register);
     begun.is_whole(3);
-    // The user of the directions may ask who has it, and make a register where there is none.
+    // The user that deploy/README.md makes may ask which member has the slot, and may create a register.
     begun.cluster.members.iter().for_each(|member| member.ask(&super::trouble::user_of_the_directions()));
     let url = begun.cluster.url().replace("cluster://", "cluster://allod:secret@");
     let theirs = RedisStore::open(RedisOptions::new(url, SHARDS)).unwrap();
@@ -119,7 +121,7 @@ fn a_replica_takes_the_place_of_a_primary_that_was_killed_and_nothing_is_lost() 
     let old = begun.owner();
     begun.cluster.members[old].kill();
     let new = begun.cluster.failed_over(begun.slot, old);
-    // Nobody is left to be waited for: nothing is acknowledged until there is again.
+    // No replica is left to wait for: nothing is acknowledged until there is one again.
     let next = batch(&begun.head, 0, vec![put("10.0.1.0", 99, None)]);
     assert!(wait(begun.store.commit([next].into())).is_err());
     begun.cluster.members[old].begin();
@@ -131,7 +133,7 @@ fn a_replica_takes_the_place_of_a_primary_that_was_killed_and_nothing_is_lost() 
     assert_eq!(begun.store.figures().healed_batches, 0);
 }
 
-/// Another primary that is gone, with all that it has, is no concern of this register.
+/// Another primary is gone with everything it has, which does not concern this register.
 #[test]
 fn a_primary_of_other_slots_may_be_gone() {
     let Some(mut begun) = Clustered::new(3, 0, |options| options) else { return };
@@ -152,7 +154,7 @@ fn a_primary_of_other_slots_may_be_gone() {
     assert_eq!(fresh.unwrap().info().register, begun.store.info().register);
 }
 
-/// While the slot is moved key by key nothing is done, and everything afterwards, where it then is.
+/// While the slot is moved key by key nothing is done; afterwards everything is done where the slot then is.
 #[test]
 fn a_slot_that_is_moved_under_load_loses_nothing_and_nothing_is_done_twice() {
     let Some(mut begun) = Clustered::new(3, 0, |options| options) else { return };
@@ -171,7 +173,7 @@ fn a_slot_that_is_moved_under_load_loses_nothing_and_nothing_is_done_twice() {
             while cluster.move_keys(slot, from, to, 7) > 0 {
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
-            // All keys are there, and the slot is here.
+            // All keys have moved, but not yet the slot.
             eventually("the store says why", || told.load(Ordering::Relaxed));
             cluster.end_move(slot, from, to);
             over.store(true, Ordering::Relaxed);
@@ -204,8 +206,8 @@ fn a_slot_that_is_moved_under_load_loses_nothing_and_nothing_is_done_twice() {
     assert_eq!(begun.fresh().unwrap().info().register, begun.store.info().register);
 }
 
-/// Why the guard is named: the negative control of the test above, by hand. Redis looks at the keys that are declared, and
-/// breaks a script off when it meets another one that has moved, whatever was written before.
+/// Why the guard key is declared: the negative control of the test above, done by hand. Redis checks only the declared keys,
+/// and aborts a script when it meets another key that has moved, whatever the script wrote before.
 #[test]
 fn without_the_guard_redis_breaks_a_script_off_between_two_writes() {
     let Some(mut begun) = Clustered::new(2, 0, |options| options) else { return };
@@ -225,7 +227,7 @@ fn without_the_guard_redis_breaks_a_script_off_between_two_writes() {
     let refused =
         owner.try_ask::<u64>(&["EVAL", &script, "2", "{allod}:guard", "{allod}:register", "more"]).unwrap_err();
     assert_eq!((refused.code(), written().as_deref()), (Some("TRYAGAIN"), Some("half")));
-    // And the store: certainly nothing, although all that it declares is still here.
+    // The store, on the other hand, certainly does nothing, although all the keys that it declares are still here.
     let next = batch(&begun.head, 0, vec![put("10.0.0.2", 6, None)]);
     for _ in 0..3 {
         let refused = wait(begun.store.commit([next.clone()].into()));
@@ -234,9 +236,9 @@ fn without_the_guard_redis_breaks_a_script_off_between_two_writes() {
     assert_eq!(owner.ask::<u64>(&["HGET", "{allod}:0:head", "seq"]), begun.head.seq.0);
 }
 
-/// A move that breaks off leaves the register in two halves, and nothing says so: its owner failed over to a replica that does
-/// not know of it, as in Redis 7 (in Valkey 8 it does, and has to be told), or somebody called it off. What is whole may go
-/// on; in what is not nothing is granted.
+/// A broken-off move leaves the register in two halves, and nothing says so: its owner failed over to a replica that does
+/// not know of the move, as in Redis 7 (in Valkey 8 it does, and must be told), or an operator called the move off. Shards
+/// that are whole may go on; in the others nothing is granted.
 #[test]
 fn a_half_of_a_register_is_never_taken_for_the_whole_and_goes_on_when_it_is_whole_again() {
     for fails_over in [true, false] {
@@ -248,7 +250,7 @@ fn a_half_of_a_register_is_never_taken_for_the_whole_and_goes_on_when_it_is_whol
         let (slot, cluster) = (begun.slot, &begun.cluster);
         let to = cluster.owner((slot + 8_192) % 16_384).unwrap();
         cluster.begin_move(slot, from, to);
-        // In which order keys go is each engine's own; the heads stay here.
+        // The order in which keys move depends on the server. The heads stay here.
         let mut hashes: Vec<String> = cluster.members[from].ask(&["KEYS", "{allod}:0:4:*"]);
         hashes.truncate(12);
         cluster.move_these(from, to, &hashes);
@@ -263,14 +265,14 @@ fn a_half_of_a_register_is_never_taken_for_the_whole_and_goes_on_when_it_is_whol
             from
         };
         cluster.call_off(slot, now);
-        // The very script that would grant an address twice, but for what vouches for its hash.
+        // The very script that would grant an address twice, if it were not for the key that vouches for its hash.
         assert!(!hashes.is_empty(), "no hash was moved");
         let low = u32::from_str_radix(hashes[0].rsplit(':').next().unwrap(), 16).unwrap();
         let granted = Address::V4(low + 1).to_string();
         let fresh = begun.fresh();
         let store = match &fresh {
             Ok(store) => store,
-            // A head, or the register's key, is among what is gone.
+            // A head, or the register's key, is among the keys that are gone.
             Err(error) => {
                 assert!(matches!(error, StoreError::Damaged(_)), "{error:?}");
                 &begun.store
@@ -304,7 +306,8 @@ fn a_half_of_a_register_is_never_taken_for_the_whole_and_goes_on_when_it_is_whol
     }
 }
 
-/// All of it was moved, the slot is still here, and who had it is gone: what is left looks like a new place.
+/// All keys were moved, the slot is still here, and the member that has the keys is gone: what is left looks like a new
+/// place.
 #[test]
 fn no_register_is_begun_while_another_server_has_keys_of_its_slot() {
     let Some(begun) = Clustered::new(2, 1, |options| options) else { return };
@@ -321,12 +324,13 @@ fn no_register_is_begun_while_another_server_has_keys_of_its_slot() {
     let refused = begun.fresh().unwrap_err();
     assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("broke off")), "{refused:?}");
     assert_eq!(cluster.members[now].ask::<u64>(&["DBSIZE"]), 0);
-    // Who waits for its owner cannot know that nobody writes it anew, and names what else it may be.
+    // A node that waits for the owner cannot know that nobody writes the register anew, so it names what else may be the
+    // case.
     eventually("it says what to do", || {
         let holder = wait(beside.holder());
         holder.is_err() && beside.bars_taking().is_some_and(|why| why.contains("`redis-cli --cluster fix` ends one"))
     });
-    // The one that had it stops as well: its heads are gone.
+    // The node that owned the register stops as well, because its heads are gone.
     let next = batch(&begun.head, 0, vec![put("10.0.0.2", 6, None)]);
     eventually("it is seen", || {
         let refused = wait(begun.store.commit([next.clone()].into()));
@@ -336,12 +340,12 @@ fn no_register_is_begun_while_another_server_has_keys_of_its_slot() {
     assert_eq!(begun.fresh().unwrap().info().register, begun.store.info().register);
 }
 
-/// Its heads are all here, so nothing refuses a start: what is started ends when it loads what is elsewhere.
+/// All heads are here, so nothing refuses a start; the started node ends when it loads what is elsewhere.
 #[test]
 fn a_doctor_says_that_a_move_broke_off_and_what_ends_it_where_both_sides_were_told_that_it_was_called_off() {
     let Some(mut begun) = Clustered::new(2, 0, |options| options) else { return };
     begun.insist(vec![put("10.0.0.1", 5, None)]);
-    // While its slot is moved Redis sends whoever asks for a key that is not there to the other side.
+    // While its slot is moved, Redis redirects requests for missing keys to the other side.
     wait(begun.store.meet(true)).unwrap();
     let (slot, from, cluster) = (begun.slot, begun.owner(), &begun.cluster);
     let to = 1 - from;
@@ -360,7 +364,7 @@ fn a_doctor_says_that_a_move_broke_off_and_what_ends_it_where_both_sides_were_to
     let lost = || examined().lost.map_or_else(String::new, |lost| lost.to_string());
     let elsewhere = format!("127.0.0.1:{} has keys of slot {slot}, which is not its own", cluster.members[to].port);
     assert!(lost().contains(&elsewhere) && lost().contains("redis-cli --cluster fix"), "{}", lost());
-    // As deploy/README.md has it: it finds nothing, until the one that is not the slot's owner says that something is open.
+    // As deploy/README.md says: `fix` finds nothing until the member that does not own the slot says that a move is open.
     cluster.fix(from);
     assert!(lost().contains(&elsewhere), "{}", lost());
     let opens = |at: usize, other: usize| {
@@ -376,7 +380,7 @@ fn a_doctor_says_that_a_move_broke_off_and_what_ends_it_where_both_sides_were_to
     begun.is_whole(2);
 }
 
-/// Who looks at the words of the client library finds a number there.
+/// The client library's own words contain only a number.
 #[test]
 fn a_slot_that_no_server_has_is_told_of_in_words() {
     let Some(begun) = Clustered::new(2, 0, |options| options) else { return };
@@ -393,7 +397,7 @@ fn a_slot_that_no_server_has_is_told_of_in_words() {
     assert_eq!(told, format!("no server of the cluster has the register's slot, {}", begun.slot));
 }
 
-/// Wiped, and up again before anybody noticed: it is still the primary, and empties its replica.
+/// A primary was wiped and up again before anybody noticed: it is still the primary, and empties its replica.
 #[test]
 fn a_primary_that_was_wiped_stops_the_store() {
     let Some(mut begun) = Clustered::new(2, 1, |options| options) else { return };

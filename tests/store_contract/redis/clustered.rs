@@ -1,15 +1,15 @@
-//! A Redis cluster of real servers: primaries with a replica each, slots that are moved key by key, failovers.
+//! A Redis cluster of real servers: primaries with replicas, slots that are moved key by key, failovers.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{RedisServer, process};
 
-/// Silence after which servers of the cluster take one of them for gone.
+/// Servers of the cluster regard one of them as gone after this time of silence.
 const NODE_TIMEOUT_MS: &str = "1000";
 const SLOTS: u16 = 16_384;
 
-/// Servers of one cluster; the first so many are primaries at the start, the others their replicas, in turn.
+/// Servers of one cluster; at the start the first ones are primaries and the others their replicas, in turn.
 pub struct RedisCluster {
     pub members: Vec<RedisServer>,
     ids: Vec<String>,
@@ -25,7 +25,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 impl RedisCluster {
-    /// None where there is no `redis-server`, which is told as a skip.
+    /// None where there is no `redis-server`, which is printed as a skip.
     pub fn start(primaries: usize, replicas: usize, settings: &[&str]) -> Option<Self> {
         let mut members = Vec::new();
         let mut buses = Vec::new();
@@ -67,7 +67,7 @@ impl RedisCluster {
         Some(cluster)
     }
 
-    /// Handles on the servers of another, for another thread; whoever started them ends them.
+    /// Handles on the servers of another cluster, for another thread; whoever started the servers ends them.
     #[allow(dead_code, reason = "not all who share this file have several threads")]
     pub fn like(other: &Self) -> Self {
         Self { members: other.members.iter().map(RedisServer::like).collect(), ids: other.ids.clone() }
@@ -80,7 +80,7 @@ impl RedisCluster {
         follows && text(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
     }
 
-    /// For whoever keeps a register there.
+    /// The URL for a register there.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
         let over_tls = if self.members[0].url().starts_with("rediss") { "s" } else { "" };
@@ -93,7 +93,7 @@ impl RedisCluster {
         asked.expect("a server of the cluster answers")
     }
 
-    /// Who says of itself that it has the slot, with the latest claim.
+    /// The server that says of itself that it has the slot, with the latest claim.
     pub fn owner(&self, slot: u16) -> Option<usize> {
         let claims = self.members.iter().enumerate().filter_map(|(at, member)| {
             let nodes: String = member.try_ask(&["CLUSTER", "NODES"]).ok()?;
@@ -109,7 +109,6 @@ impl RedisCluster {
         claims.max().map(|(_, at)| at)
     }
 
-    /// The replicas of one.
     pub fn replicas_of(&self, at: usize) -> Vec<usize> {
         let follows = |other: &usize| {
             let nodes = self.members[*other].try_ask::<String>(&["CLUSTER", "NODES"]).unwrap_or_default();
@@ -119,7 +118,7 @@ impl RedisCluster {
         (0..self.members.len()).filter(follows).collect()
     }
 
-    /// Waits until another one than this has the slot, and every server that lives says so.
+    /// Waits until another server has the slot, and every living server says so.
     pub fn failed_over(&self, slot: u16, from: usize) -> usize {
         let mut to = None;
         eventually("a failover", || {
@@ -129,7 +128,7 @@ impl RedisCluster {
         to.unwrap_or_default()
     }
 
-    /// Waits until all servers are ready and whoever has the slot has a replica. Which those two are.
+    /// Waits until all servers are ready and the one with the slot has a replica. Returns these two.
     #[allow(dead_code, reason = "not all who share this file fail over again and again")]
     pub fn settled(&self, slot: u16) -> (usize, usize) {
         let mut found = None;
@@ -141,22 +140,22 @@ impl RedisCluster {
         found.unwrap_or_default()
     }
 
-    /// The slot is about to move, as `redis-cli --cluster reshard` begins it.
+    /// Begins to move the slot, as `redis-cli --cluster reshard` does.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         let () = self.members[to].ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.ids[from]]);
         let () = self.members[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
     }
 
-    /// It is not moved any more, as far as this one knows.
+    /// Tells this server that the slot is not moved any more.
     #[allow(dead_code, reason = "not all who share this file call a move off")]
     pub fn call_off(&self, slot: u16, at: usize) {
         let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
-        // Valkey asks its replicas first, which may be on their way.
+        // Valkey first asks its replicas, which may not be connected yet.
         eventually("the move is called off", || self.members[at].try_ask::<String>(&words).is_ok());
     }
 
-    /// Moves at most so many keys. How many are left.
+    /// Moves at most `count` keys. Returns how many are left.
     pub fn move_keys(&self, slot: u16, from: usize, to: usize, count: usize) -> u64 {
         let keys: Vec<String> =
             self.members[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &count.to_string()]);
@@ -164,7 +163,6 @@ impl RedisCluster {
         self.members[from].ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()])
     }
 
-    /// Moves these keys.
     pub fn move_these(&self, from: usize, to: usize, keys: &[String]) {
         if !keys.is_empty() {
             let port = self.members[to].port.to_string();
@@ -174,7 +172,7 @@ impl RedisCluster {
         }
     }
 
-    /// All keys are there: the new one has the slot.
+    /// Ends the move once all keys have moved: the new server has the slot.
     pub fn end_move(&self, slot: u16, from: usize, to: usize) {
         let rest = (0..self.members.len()).filter(|at| ![from, to].contains(at));
         for at in [to, from].into_iter().chain(rest) {
@@ -184,7 +182,7 @@ impl RedisCluster {
         }
     }
 
-    /// What an operator says to end a move that broke off.
+    /// Ends a broken-off move as an operator does.
     #[allow(dead_code, reason = "not all who share this file let a move break off")]
     pub fn fix(&self, at: usize) {
         let place = format!("127.0.0.1:{}", self.members[at].port);

@@ -1,14 +1,15 @@
-//! Redis is started in a locale in which letters come before digits: addresses lie where they are looked for all the same.
+//! Redis is started in a locale in which letters come before digits: addresses still lie where they are looked for.
 
 use std::process::Command;
 
 use super::*;
 
 const NETWORK: &str = "00000000-0000-0000-0000-000000000001";
-/// Tells apart what strings and bytes are. In Czech a letter comes before a digit, in Danish `aa` comes last.
+/// Locales, each with an expression that is true where strings are not ordered by bytes. In Czech a letter comes before a
+/// digit, in Danish `aa` comes last.
 const LOCALES: [(&str, &str); 2] = [("cs_CZ", "return 'a' < '1'"), ("da_DK", "return 'ab' < 'aa'")];
 
-/// A server in this locale, which is made for it. None where it cannot be, which is told as a skip.
+/// A server in this locale, which is made for it. None where that is not possible, which is printed as a skip.
 fn started_in((locale, differs): (&str, &str)) -> Option<(Begun, tempfile::TempDir)> {
     if process::is_missing() {
         return None;
@@ -29,12 +30,12 @@ fn started_in((locale, differs): (&str, &str)) -> Option<(Begun, tempfile::TempD
     Some((Begun::of(server), directory))
 }
 
-/// The n-th of addresses that are spread over a /64, the same each time.
+/// The n-th of addresses that are spread over a /64; they are the same each time.
 fn spread(n: u64) -> Address {
     Address::V6(0x2001_0db8 << 96 | u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// LOW and fields of the hashes of IPv6, as they lie there.
+/// Each hash of IPv6 as it is stored: its LOW and its fields.
 fn hashes(begun: &Begun) -> Vec<(String, Vec<String>)> {
     let lows: Vec<String> = begun.server.ask(&["ZRANGE", &format!("{{allod}}:0:i6:{NETWORK}"), "0", "-1"]);
     let fields = |low: &String| begun.server.ask(&["HKEYS", &format!("{{allod}}:0:6:{NETWORK}:{low}")]);
@@ -47,7 +48,7 @@ fn ipv6_addresses_are_found_where_they_lie_whatever_the_locale_of_redis() {
         let Some((mut begun, _directory)) = started_in(locale) else { return };
         let mut all: Vec<Address> = (0..1_500).map(spread).collect();
         for (n, some) in (100..).zip(all.chunks(70)) {
-            // In order, as a committer has them.
+            // Sorted, as a committer sends them.
             let mut some = some.to_vec();
             some.sort_unstable();
             begun.commit(some.iter().map(|address| put(&address.to_string(), n, None)).collect()).unwrap();
@@ -106,7 +107,7 @@ fn a_put_inside_a_block_and_a_block_over_what_is_held_are_refused_whatever_the_l
     }
 }
 
-/// A release before this one left records where a string order puts them: what is held is known, and what lets it go finds it.
+/// An earlier release put records where a string order has them. They must be known as held, and a release must find them.
 #[test]
 fn records_that_lie_astray_are_brought_where_they_are_looked_for_when_their_shard_is_loaded() {
     let Some(mut begun) = Begun::new(&[]) else { return };
@@ -115,7 +116,7 @@ fn records_that_lie_astray_are_brought_where_they_are_looked_for_when_their_shar
     begun.commit(all.iter().map(|address| put(&address.to_string(), 100, None)).collect()).unwrap();
     let right = hashes(&begun);
     let key = |at: usize| format!("{{allod}}:0:6:{NETWORK}:{}", right[at].0);
-    // One too far down, one too far up, and one before all there is.
+    // One too far down, one too far up, and one before all others.
     let mut astray = Vec::new();
     for (from, to) in [(1, 0), (0, 2), (3, 1)] {
         let field = &right[from].1[0];

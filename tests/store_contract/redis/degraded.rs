@@ -1,4 +1,4 @@
-//! Too few replicas answer, and changes are acknowledged all the same, because they are on this machine's disk
+//! Too few replicas answer, but changes are acknowledged all the same, because they are on this machine's disk
 //! (`store.redis_degrade`).
 
 use std::path::Path;
@@ -7,15 +7,16 @@ use std::time::Duration;
 use allod::store::redis::RedisOptions;
 
 use super::forks::{forked, insist, taken_back};
-use super::replicated::{Replicated, until};
+use super::replicated::Replicated;
 use super::*;
+use crate::crash::until;
 
-/// As a node is configured that may go on without its one replica.
+/// The options of a node that may go on without its one replica.
 fn degrading(options: RedisOptions, directory: &Path) -> RedisOptions {
     RedisOptions { replicas: 1, degrade: true, directory: Some(directory.to_owned()), ..options }
 }
 
-/// Ten changes that a primary and its replica have, and twenty that were acknowledged while that was cut off.
+/// Ten changes that primary and replica have, and twenty that were acknowledged while the replica was cut off.
 fn begun(directory: &Path, settle: impl Fn(RedisOptions) -> RedisOptions) -> Option<Replicated> {
     let mut replicated = Replicated::new(1, |options| settle(degrading(options, directory)))?;
     for n in 0..10 {
@@ -29,14 +30,14 @@ fn begun(directory: &Path, settle: impl Fn(RedisOptions) -> RedisOptions) -> Opt
     Some(replicated)
 }
 
-/// The process ends; the next one has its directory.
+/// Ends the process and starts the next one with the same directory.
 fn next_process(replicated: Replicated, directory: &Path) -> Replicated {
     let Replicated { begun: Begun { server, store, head }, replicas, front } = replicated;
     drop(store);
     let url = format!("redis://127.0.0.1:{}/", front.port);
     let options = degrading(RedisOptions { url, ..server.options() }, directory);
     let options = RedisOptions { replicas: replicas.len() as u32, ..options };
-    // Its tasks end a moment later.
+    // The tasks of the old one end a moment later.
     let mut opened = RedisStore::open(options.clone());
     while matches!(opened, Err(StoreError::Locked(_))) {
         std::thread::sleep(Duration::from_millis(10));
@@ -45,7 +46,7 @@ fn next_process(replicated: Replicated, directory: &Path) -> Replicated {
     Replicated { begun: Begun { server, store: opened.unwrap(), head }, replicas, front }
 }
 
-/// The primary is gone, and the process with it; what was cut off takes the primary's place.
+/// The primary is lost together with the process; the replica that was cut off takes its place.
 fn lost_both(mut replicated: Replicated, directory: &Path) -> Replicated {
     replicated.promote();
     assert_eq!(replicated.replicas[0].seq() + 20, replicated.begun.head.seq.0, "nothing was lost");
@@ -56,14 +57,14 @@ fn lost_both(mut replicated: Replicated, directory: &Path) -> Replicated {
 fn takes(store: &RedisStore, number: u128) -> Head {
     loop {
         match wait(store.take(ShardId(0), token(number))) {
-            // Who owned the register is left the time of a lease.
+            // The previous owner is left the time of a lease.
             Err(StoreError::Io { .. } | StoreError::Held { .. }) => std::thread::sleep(Duration::from_millis(50)),
             taken => return taken.unwrap(),
         }
     }
 }
 
-/// Commits one batch, again and again while the store does not know its outcome.
+/// Commits one batch, again and again while its outcome is unknown.
 fn insists(begun: &mut Begun, steps: Vec<Step>) {
     let next = batch(&begun.head, 0, steps);
     let is_definite = |answer: &Result<_, CommitError>| {
@@ -73,7 +74,7 @@ fn insists(begun: &mut Begun, steps: Vec<Step>) {
     follow(&mut begun.head, &next, &committed[0]);
 }
 
-/// As a node does every second.
+/// Does what a node does every second.
 fn meets_until(store: &RedisStore, what: &str, is_so: impl Fn() -> bool) {
     until(what, || {
         wait(store.meet(true)).unwrap();
@@ -113,13 +114,13 @@ fn a_failover_that_the_node_does_not_outlive_loses_nothing_that_its_disk_has() {
     assert_eq!(store.figures().healed_batches, 20);
     assert_eq!(replicated.begun.held().len(), 30);
     replicated.begun.commit(vec![put("10.0.2.1", 200, None)]).unwrap();
-    // Nor does the next one, before any replica is there.
+    // Nor does the next process, before a replica is there.
     let mut replicated = next_process(replicated, directory.path());
     replicated.begun.head = takes(&replicated.begun.store, 10);
     assert_eq!(replicated.begun.held().len(), 31);
 }
 
-/// The negative control: it is the file that brings it back.
+/// The negative control: it is the file that restores the changes.
 #[test]
 fn the_same_failover_without_that_disk_loses_what_no_replica_had() {
     let directory = tempfile::tempdir().unwrap();
@@ -164,7 +165,7 @@ fn a_register_is_taken_over_while_its_replica_is_missing() {
     let mut replicated = next_process(replicated, directory.path());
     replicated.begun.head = takes(&replicated.begun.store, 9);
     assert_eq!(replicated.begun.held().len(), 30);
-    // And that, too, is on the disk only.
+    // This change, too, is on the disk only.
     let mut replicated = lost_both(replicated, directory.path());
     let head = takes(&replicated.begun.store, 10);
     assert_eq!((head.parent, head.seq), (token(9), replicated.begun.head.seq));
@@ -201,7 +202,7 @@ fn beyond_its_bound_nothing_more_is_acknowledged_until_the_replica_is_there() {
     assert_eq!(begun.held().len() as u64, 31 + acknowledged);
 }
 
-/// What a primary alone has when the process ends is in the file as well, and there it stays until a replica has it.
+/// What only the primary has when the process ends is in the file as well, and stays there until a replica has it.
 #[test]
 fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica() {
     let directory = tempfile::tempdir().unwrap();
@@ -218,8 +219,8 @@ fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica(
     assert_eq!(replicas[0].seq(), server.seq());
 }
 
-/// The primary begins anew from an older file, and its replica follows it there and is missing then: what is played again only
-/// the primary has, although a replica had it before.
+/// The primary restarts from an older file; its replica follows it there and is then missing. What is played again is only
+/// on the primary, although a replica had it before.
 #[test]
 fn what_is_played_again_without_the_replica_is_on_the_disk_as_well() {
     let directory = tempfile::tempdir().unwrap();
@@ -233,7 +234,7 @@ fn what_is_played_again_without_the_replica_is_on_the_disk_as_well() {
         replicated.begun.commit(vec![put(&format!("10.0.0.{n}"), 5 + n, None)]).unwrap();
     }
     assert_eq!((replicated.replicas[0].seq(), replicated.begun.store.figures().redo_bytes), (saved + 3, 0));
-    // Until then nobody reaches it.
+    // Until then nobody can reach it.
     let mut nobody = Server::start(&[]).unwrap();
     nobody.kill();
     replicated.front.switch(&nobody);
@@ -255,7 +256,7 @@ fn what_is_played_again_without_the_replica_is_on_the_disk_as_well() {
     assert_eq!(replicated.begun.held().len(), 10);
 }
 
-/// Ten changes that a primary and the first of its two replicas have, both of which are wanted.
+/// Ten changes that a primary and the first of two replicas have, while both replicas are wanted.
 fn without_the_second(directory: &Path) -> Option<Replicated> {
     let settle = |options| RedisOptions { replicas: 2, ..degrading(options, directory) };
     let mut replicated = Replicated::new(2, settle)?;
@@ -268,7 +269,7 @@ fn without_the_second(directory: &Path) -> Option<Replicated> {
     Some(replicated)
 }
 
-/// Whoever had what the second replica has not is gone.
+/// Primary and first replica, which have what the second one lacks, are gone.
 fn only_the_second_is_left(replicated: &mut Replicated) {
     replicated.begun.server.kill();
     replicated.replicas[0].kill();
@@ -279,7 +280,7 @@ fn only_the_second_is_left(replicated: &mut Replicated) {
     replicated.front.switch(second);
 }
 
-/// The disk stands in for a replica with what another owner went on from; only what that one lacks is put aside.
+/// The disk stands in for a replica for what another owner went on from; only what that owner lacks is put aside.
 #[test]
 fn what_another_owner_went_on_from_stays_on_the_disk_when_the_rest_is_put_aside() {
     for in_one_process in [true, false] {
@@ -335,8 +336,8 @@ fn what_a_fork_is_built_on_stays_on_the_disk_when_the_tenure_ends() {
     assert_eq!(replicated.begun.held().len(), 10);
 }
 
-/// That replicas have everything says nothing of what is not in the register any more, whoever's line that is on: its owner's of
-/// before, which had it, or one of which it is not known yet that it owns the register.
+/// That the replicas have everything says nothing about changes that the register no longer has. That holds on both lines:
+/// that of the previous owner, which had them, and one of which it is not yet known whether it owns the register.
 #[test]
 fn the_file_is_not_emptied_before_what_the_owner_of_now_lacks_is_put_aside() {
     for lets_go in [true, false] {

@@ -1,4 +1,4 @@
-//! The same batches to the memory store and to Redis: the same outcomes, states and histories.
+//! The same batches are given to the memory store and to Redis: outcomes, states and histories must be the same.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::*;
 
-/// What an outcome is, without words. Of several mismatches each store names one.
+/// An outcome without its words. Of several mismatches each store names one.
 fn outcome(result: &Result<Vec<Committed>, CommitError>) -> String {
     match result {
         Ok(committed) => format!("{committed:?}"),
@@ -18,7 +18,7 @@ fn outcome(result: &Result<Vec<Committed>, CommitError>) -> String {
     }
 }
 
-/// Networks and addresses are few, so that steps meet; some are close together, some far apart.
+/// Networks and addresses are few, so that steps collide; some addresses are close together, some far apart.
 fn address(random: &mut SmallRng) -> Address {
     match random.random_range(0..4) {
         0 => Address::V4(0x0a00_0000 + random.random_range(0..200)),
@@ -33,7 +33,7 @@ fn address(random: &mut SmallRng) -> Address {
 struct World {
     random: SmallRng,
     generation: u64,
-    /// Marks as they are after what was offered, whether it was taken or not.
+    /// Marks as they would be after everything offered, whether it was applied or not.
     marks: BTreeMap<(NetworkId, Key), u64>,
 }
 
@@ -92,7 +92,7 @@ fn play(seed: u64, redis: &dyn Store) -> usize {
     }
     for round in 0..150 {
         let context = format!("seed {seed}, round {round}");
-        // Wrong names in one round, wrong expectations in the next: which of both is named first is nobody's promise.
+        // One round has wrong names, the next wrong expectations: nobody promises which of the two is named first.
         let forged = round % 2 == 0;
         let mut batches = Vec::new();
         for shard in 0..SHARDS {
@@ -139,7 +139,7 @@ fn play(seed: u64, redis: &dyn Store) -> usize {
             }
             Err(_) => {
                 refused += 1;
-                // As an owner does after doubt: takes anew, and reads what is there.
+                // As an owner does after a doubtful outcome: it takes the shard anew and reads what is there.
                 world.marks.clear();
                 for shard in 0..SHARDS {
                     token += 1;

@@ -1,16 +1,17 @@
-//! Where Redis and its replicas flush each change, a change is acknowledged when it is on as many disks as are wanted.
+//! If Redis and its replicas flush each change, a change is acknowledged once it is on as many disks as are wanted.
 //!
-//! Over a server that has WAITAOF: see `server/process.rs`.
+//! This needs a server with WAITAOF: see `server/process.rs`.
 
-use super::replicated::{Replicated, until};
+use super::replicated::Replicated;
 use super::*;
+use crate::crash::until;
 
 const IN_MEMORY_ONLY: &str = "1 replicas wanted that have it on disk, 0 do, 1 have it in memory; set `appendonly yes` and \
                               `appendfsync always` at each";
 const SWITCHED_OFF: &str =
     "the append-only file of Redis is switched off, and changes were to be on its disk; set `appendonly yes`";
 
-/// Calls of a command that the server was asked, by its own count.
+/// How often the server was called with a command, by its own count.
 fn calls(server: &Server, command: &str) -> u64 {
     let info: String = server.ask(&["INFO", "commandstats"]);
     let begin = format!("cmdstat_{command}:calls=");
@@ -18,7 +19,7 @@ fn calls(server: &Server, command: &str) -> u64 {
     count.unwrap_or(0)
 }
 
-/// The next batch is not acknowledged, for this reason; nor is anything granted meanwhile.
+/// The next batch is not acknowledged, for this reason, and meanwhile nothing is granted.
 fn is_refused(begun: &Begun, why: &str) {
     let next = batch(&begun.head, 0, vec![put("10.0.0.1", 5, None)]);
     let Err(CommitError::Unknown { cause: StoreError::Io { source, .. } }) = wait(begun.store.commit([next].into()))
@@ -29,7 +30,7 @@ fn is_refused(begun: &Begun, why: &str) {
     assert_eq!((begun.store.health(), &*begun.store.obstacle()), (StoreHealth::Hindered, why));
 }
 
-/// The same batch is acknowledged by and by.
+/// The same batch is acknowledged after a while.
 fn is_acknowledged(begun: &mut Begun) {
     let next = batch(&begun.head, 0, vec![put("10.0.0.1", 5, None)]);
     until("it is acknowledged", || wait(begun.store.commit([next.clone()].into())).is_ok());
@@ -38,8 +39,8 @@ fn is_acknowledged(begun: &mut Begun) {
     assert_eq!(begun.store.health(), StoreHealth::Ready);
 }
 
-/// Both are killed, and the replica alone is started again from its own file. Each change is acknowledged at the first call: a
-/// replica that is asked only once how far it has flushed tells of this one a second later, which is too late.
+/// Both are killed, and only the replica is started again, from its own file. Each change is acknowledged at the first call:
+/// a replica that is asked only once how far it has flushed reports this change a second later, which is too late.
 #[test]
 fn what_is_acknowledged_is_in_the_append_only_file_of_every_replica() {
     let Some(Replicated { mut begun, mut replicas, .. }) = Replicated::on_disk(2, "always") else { return };
@@ -80,7 +81,8 @@ fn a_replica_that_has_it_in_memory_only_is_not_counted() {
     replicas[0].signal("-CONT");
 }
 
-/// What was promised at the start is kept: what Redis has in memory only is not acknowledged, and why is said.
+/// What was promised at the start is kept: a change that Redis has only in memory is not acknowledged, and the reason is
+/// given.
 #[test]
 fn an_append_only_file_that_is_switched_off_is_told_and_nothing_is_acknowledged_without_it() {
     let Some(Replicated { mut begun, replicas: _replicas, .. }) = Replicated::on_disk(1, "always") else { return };
@@ -92,7 +94,7 @@ fn an_append_only_file_that_is_switched_off_is_told_and_nothing_is_acknowledged_
     is_acknowledged(&mut begun);
 }
 
-/// A flush a second is meant to lose one: no answer waits for it.
+/// A flush per second may lose a second by design, so no answer waits for it.
 #[test]
 fn where_redis_flushes_once_a_second_no_disk_is_waited_for() {
     let Some(Replicated { mut begun, replicas: _replicas, .. }) = Replicated::on_disk(1, "everysec") else { return };

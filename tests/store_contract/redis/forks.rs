@@ -1,13 +1,14 @@
-//! A failover that is taken back: the primary before has a batch of which nobody knew, and the shard was taken anew on the
-//! other one, from before it. Where nobody was told of what is not there, only the tenure is over; what somebody was told of is
-//! put aside.
+//! A failover that is undone. The earlier primary has a batch of which nobody knew, while the shard was taken anew on the
+//! other server, from before that batch. If no client was told of anything that is missing now, only the tenure is over;
+//! what a client was told of is put aside.
 
 use allod::store::redis::{RedisOptions, RedisStore};
 
-use super::replicated::{Front, Replicated, until};
+use super::replicated::{Front, Replicated};
 use super::*;
+use crate::crash::until;
 
-/// Asks again and again where the store is not reached, in doubt, or lacks its replica.
+/// Asks again and again while the store is not reached, in doubt, or lacks its replica.
 pub fn insist<T: std::fmt::Debug, E: std::fmt::Debug>(
     ask: impl Fn() -> Result<T, E>,
     is_definite: impl Fn(&Result<T, E>) -> bool,
@@ -33,8 +34,8 @@ fn commit(store: &RedisStore, batch: &Batch) -> Result<Vec<Committed>, CommitErr
     insist(|| wait(store.commit([batch.clone()].into())), |answer| !again(answer))
 }
 
-/// A batch that the primary has read and not carried out when the other one takes its place; the shard is taken anew there.
-/// What that gave, and the batch.
+/// The primary has read a batch but not carried it out when the other server takes its place, where the shard is taken anew.
+/// Returns the result of that, and the batch.
 pub fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
     let Replicated { begun, replicas, front } = replicated;
     let unknown = batch(&begun.head, 0, vec![put("10.0.1.1", 50, None)]);
@@ -44,7 +45,7 @@ pub fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
     let () = replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
     front.switch(&replicas[0]);
     until("it is taken anew", || {
-        // Without a replica it does not count where one is wanted.
+        // Without a replica the take-over does not count if one is wanted.
         let taken = wait(begun.store.take(ShardId(0), token(2)));
         taken.is_ok()
             || replicas[0].ask::<String>(&["HGET", "{allod}:0:head", "token"]) == format!("{:032x}", token(2).0)
@@ -52,7 +53,7 @@ pub fn forked(replicated: &Replicated) -> (Result<Head, StoreError>, Batch) {
     (wait(begun.store.take(ShardId(0), token(2))), unknown)
 }
 
-/// The primary before is it again, and has the batch.
+/// The earlier primary is the primary again, and has the batch.
 pub fn taken_back(replicated: &Replicated) {
     let Replicated { begun, front, .. } = replicated;
     let before = begun.head.seq.0;
@@ -74,7 +75,7 @@ fn begun(replicas: u32, heal_bytes: usize) -> Option<Replicated> {
 
 #[test]
 fn where_nobody_was_told_of_what_a_fork_left_behind_only_the_tenure_ends() {
-    // Whether a replica is waited for or not, and whether changes are kept or not: at once, for each waits most of the time.
+    // With and without waiting for a replica, with and without keeping changes; in parallel, since each mostly waits.
     std::thread::scope(|all| {
         for (wanted, heal_bytes) in [(0, 64 << 20), (1, 64 << 20), (0, 0), (1, 0)] {
             all.spawn(move || only_the_tenure_ends(wanted, heal_bytes));
@@ -89,7 +90,7 @@ fn only_the_tenure_ends(wanted: u32, heal_bytes: usize) {
     taken_back(&replicated);
     let Replicated { begun, replicas, .. } = &replicated;
     replicas[0].follow(&begun.server);
-    // Whatever is asked under the token of that tenure is refused: a change, a proof, the lease, the shard itself.
+    // Every request under the token of that tenure is refused: a change, a proof, the lease, the shard itself.
     let (epoch, token_before) = (Epoch(2), token(2));
     let next = Batch { epoch, token: token_before, ..unknown.clone() };
     let fenced = commit(&begun.store, &next);
@@ -107,7 +108,7 @@ fn only_the_tenure_ends(wanted: u32, heal_bytes: usize) {
         let fenced = take(&begun.store, ShardId(0), token(again));
         assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{again}: {fenced:?}");
     }
-    // The next tenure has all of it, the batch of which nobody knew included.
+    // The next tenure has everything, including the batch of which nobody knew.
     wait(begun.store.release()).ok();
     let head = take(&begun.store, ShardId(0), token(4)).unwrap();
     assert_eq!((head.epoch, head.seq), (Epoch(2), unknown.seq));
@@ -119,8 +120,8 @@ fn only_the_tenure_ends(wanted: u32, heal_bytes: usize) {
     assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 0));
 }
 
-/// Under the take-over that is not there any more somebody was told something: with a change, which is given back as a claim, or
-/// without, which took nothing. The negative control: where changes are not kept, nobody knows what is missing.
+/// A client was told something under the take-over that is gone: with a change, which is given back as a claim, or without
+/// one, which then took nothing. The negative control: where changes are not kept, nobody knows what is missing.
 #[test]
 fn what_somebody_was_told_of_and_a_fork_left_behind_is_put_aside_and_where_it_is_forgotten_the_store_stops() {
     for (changes, heal_bytes) in [(true, 64 << 20), (false, 64 << 20), (false, 0), (true, 0)] {
@@ -160,7 +161,8 @@ fn what_somebody_was_told_of_and_a_fork_left_behind_is_put_aside_and_where_it_is
     }
 }
 
-/// Changes of several shards go as one call. Of a fork that has it one shard may lack what was acknowledged, and another not.
+/// Changes of several shards go as one call. On the fork, one shard may lack what was acknowledged, while the other does
+/// not.
 #[test]
 fn of_a_fork_of_two_shards_is_put_aside_what_one_lacks_and_the_other_goes_on() {
     let Some(replicated) = begun(0, 64 << 20) else { return };
@@ -188,7 +190,7 @@ fn of_a_fork_of_two_shards_is_put_aside_what_one_lacks_and_the_other_goes_on() {
     let later = Batch { seq: Seq(next.seq.0 + 1), ..next.clone() };
     let refused = commit(store, &later);
     assert!(matches!(refused, Err(CommitError::Fenced { current: Epoch(1), .. })), "{refused:?}");
-    // Before anything else is asked: nobody else has it.
+    // Before anything else is asked: no other node has it.
     let late = || store.late().iter().map(|late| late.batches.clone()).collect::<Vec<_>>();
     assert_eq!(late(), [[next.clone()]]);
     wait(store.release()).ok();
@@ -199,7 +201,7 @@ fn of_a_fork_of_two_shards_is_put_aside_what_one_lacks_and_the_other_goes_on() {
     assert_eq!((late(), store.health()), (vec![vec![next]], StoreHealth::Ready));
 }
 
-/// Whoever comes next waits for no lease but, at most, for that of the shard that was cut off.
+/// The next owner waits for no lease, except at most for that of the shard that was cut off.
 #[test]
 fn who_lets_go_ends_the_leases_of_the_shards_that_were_not_cut_off() {
     let Some(replicated) = begun(0, 64 << 20) else { return };
@@ -219,7 +221,7 @@ fn who_lets_go_ends_the_leases_of_the_shards_that_were_not_cut_off() {
     wait(next.take(other, token(12))).unwrap();
 }
 
-/// It was acknowledged where the shard was taken anew while somebody looks, on the other one, what was told of what is not there.
+/// While somebody looks on one server, the change is acknowledged on the other one, where the shard was taken anew.
 #[test]
 fn what_is_acknowledged_while_a_line_is_about_to_be_cut_off_is_not_cut_off_in_silence() {
     let Some(replicated) = begun(0, 64 << 20) else { return };
@@ -227,7 +229,7 @@ fn what_is_acknowledged_while_a_line_is_about_to_be_cut_off_is_not_cut_off_in_si
     let head = taken.unwrap();
     let Replicated { begun, replicas, front } = &replicated;
     let (store, next) = (&begun.store, batch(&head, 0, vec![put("10.0.1.9", 70, None)]));
-    // So that what commits is connected to that one, too.
+    // So that the connection that commits reaches that server, too.
     assert!(matches!(commit(store, &unknown), Err(CommitError::Fenced { .. })));
     replicas[0].signal("-STOP");
     let under_way = store.commit([next].into());
@@ -241,7 +243,7 @@ fn what_is_acknowledged_while_a_line_is_about_to_be_cut_off_is_not_cut_off_in_si
     let acknowledged = wait(under_way);
     front.lets_go();
     wait(looks).unwrap_err();
-    // Either nobody was told of it, or it is put aside.
+    // Either no client was told of it, or it is put aside.
     insist(|| wait(store.load(ShardId(0), head.token)), |loaded| !matches!(loaded, Err(StoreError::Io { .. })))
         .unwrap_err();
     front.switch(&begun.server);
@@ -251,14 +253,14 @@ fn what_is_acknowledged_while_a_line_is_about_to_be_cut_off_is_not_cut_off_in_si
     assert_eq!(store.health(), StoreHealth::Ready);
 }
 
-/// What was sent for a batch that never arrived anywhere does not stand in the way of what was done after it.
+/// A batch that was sent but never arrived anywhere does not stand in the way of what was done after it.
 #[test]
 fn a_take_over_that_was_lost_is_repeated_past_a_batch_that_never_arrived() {
     let Some(replicated) = begun(0, 64 << 20) else { return };
     let (taken, _) = forked(&replicated);
     taken.unwrap();
     let Replicated { mut begun, replicas, front } = replicated;
-    // It is gone for good: who comes next is at where the shard was taken anew, and never heard of that.
+    // The batch is gone for good: the next server is where the shard was taken anew, and never heard of it.
     let third = Server::start(&[]).unwrap();
     third.follow(&replicas[0]);
     let () = third.ask(&["REPLICAOF", "NO", "ONE"]);
@@ -275,7 +277,7 @@ fn a_take_over_that_was_lost_is_repeated_past_a_batch_that_never_arrived() {
     assert_eq!(begun.store.health(), StoreHealth::Ready);
 }
 
-/// A take-over from another owner is lost before anybody was told anything under it, and that owner goes on.
+/// A take-over from another owner is lost before any client was told anything under it, and the other owner goes on.
 #[test]
 fn where_the_owner_before_goes_on_because_a_take_over_was_lost_only_the_tenure_ends() {
     for told in [false, true] {

@@ -1,5 +1,5 @@
-//! Redis went back: a failover to a replica that lacked the last changes. What the owner remembers is played again, on its
-//! own line only; whatever else there is stops it.
+//! Redis went back: a failover to a replica that lacked the last changes. The owner plays again what it remembers, but only
+//! on its own line; anything else that is there stops it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,10 +9,11 @@ use std::time::Duration;
 use allod::store::redis::RedisOptions;
 use allod::store::redis::examine::{WentBack, examine};
 
-use super::replicated::{Replicated, until};
+use super::replicated::Replicated;
 use super::*;
+use crate::crash::until;
 
-/// A primary with one replica, a store on it that reaches both by one address, and ten changes that both have.
+/// A primary with one replica, a store that reaches both by one address, and ten changes that both have.
 fn begun(settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Option<Replicated> {
     let mut replicated = Replicated::new(1, settle)?;
     for n in 0..10 {
@@ -23,14 +24,14 @@ fn begun(settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Option<Replicated
     Some(replicated)
 }
 
-/// Changes that no replica has.
+/// Commits changes that no replica has.
 fn lose(replicated: &mut Replicated, count: u64) {
     for n in 0..count {
         replicated.begun.commit(vec![put(&format!("10.0.1.{n}"), 100 + n, None)]).unwrap();
     }
 }
 
-/// Commits, again and again where the store is not reached or in doubt.
+/// Commits, again and again while the store is not reached or in doubt.
 fn insist(begun: &mut Begun, steps: Vec<Step>) -> Result<(), CommitError> {
     let mut ended = begun.commit(steps.clone());
     for _ in 0..100 {
@@ -54,7 +55,7 @@ fn what_a_failover_lost_is_played_again_before_the_next_change() {
     });
     replicated.cut_off(0);
     lose(&mut replicated, 20);
-    // Of two shards at once.
+    // A change of two shards at once.
     let both = [
         batch(&replicated.begun.head, 0, vec![put("10.0.2.1", 200, None)]),
         batch(&second, 1, vec![config_step(network(2))]),
@@ -72,7 +73,7 @@ fn what_a_failover_lost_is_played_again_before_the_next_change() {
     assert_eq!(begun.store.health(), StoreHealth::Ready);
 }
 
-/// Also before what only reads: memory that is loaded again, and proofs of answers without a write.
+/// Also before mere reads: memory that is loaded again, and proofs of answers without a write.
 #[test]
 fn what_a_failover_lost_is_there_before_anything_is_loaded_or_proved() {
     for proves in [false, true] {
@@ -112,7 +113,7 @@ fn an_own_take_over_that_was_lost_is_repeated_from_exactly_that_head() {
     assert_eq!(begun.held().len(), 13);
 }
 
-/// It needs nothing of what was changed, so it does not depend on what is kept of that.
+/// Repeating a take-over needs no changes, so it does not depend on how many of them are kept.
 #[test]
 fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
     for acknowledged in [false, true] {
@@ -128,7 +129,7 @@ fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
         let ended = insist(&mut replicated.begun, vec![put("10.0.2.2", 201, None)]);
         let Replicated { begun, replicas, .. } = &replicated;
         if acknowledged {
-            // What was acknowledged under it is nowhere any more.
+            // What was acknowledged under it is lost everywhere.
             assert!(matches!(ended, Err(CommitError::NotApplied { cause: StoreError::Damaged(_) })), "{ended:?}");
             continue;
         }
@@ -140,7 +141,7 @@ fn an_own_take_over_that_was_lost_is_repeated_where_no_changes_are_kept() {
     }
 }
 
-/// The story of rule 9: another node takes over where the store went back to, and goes on beyond what this one had.
+/// The story of rule 9: another node takes over where the store went back to, and goes on past what this one had.
 #[test]
 fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside() {
     let directory = tempfile::tempdir().unwrap();
@@ -153,7 +154,7 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     replicated.cut_off(0);
     let common = replicated.begun.head;
     lose(&mut replicated, 4);
-    // Of two shards at once.
+    // A change of two shards at once.
     let both = [
         batch(&replicated.begun.head, 0, vec![put("10.0.1.4", 104, None)]),
         batch(&second, 1, vec![config_step(network(2))]),
@@ -177,15 +178,15 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     assert_eq!(begun.store.figures().healed_batches, 0);
     let image = wait(other.load(ShardId(0), token(9))).unwrap();
     assert_eq!(image.head, head);
-    // When its tenure has ended it sees that its line was cut off, although nothing is further back than it was.
+    // Once its tenure has ended it sees that its line was cut off, although nothing is further back than it was.
     wait(begun.store.release()).ok();
     wait(begun.store.review()).unwrap();
     let late = begun.store.late();
-    // The other shard nobody has taken; but what was changed in both at once is given back in neither.
+    // Nobody has taken the other shard; but a change of both at once is given back in neither.
     let found: Vec<_> = late.iter().map(|late| (late.shard, &late.batches[..])).collect();
     assert_eq!(found, [(ShardId(0), &lost[..]), (ShardId(1), &both[1..])]);
     assert_eq!((begun.store.health(), begun.store.figures().healed_batches), (StoreHealth::Ready, 0));
-    // It is there until somebody has dealt with it, also in the next process.
+    // It stays until somebody has dealt with it, also in the next process.
     wait(begun.store.review()).unwrap();
     let next = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(directory.path()).unwrap().map(Result::unwrap) {
@@ -193,17 +194,17 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     }
     let options = RedisOptions { directory: Some(next.path().to_owned()), ..replicated.replicas[0].options() };
     let again = RedisStore::open(options.clone()).unwrap();
-    // In whatever order they were copied.
+    // The order in which they were copied does not matter.
     assert!(again.late().len() == late.len() && late.iter().all(|late| again.late().contains(late)));
     notes_beside(&again, next.path());
     late.iter().for_each(|late| wait(again.dealt_with(late)).unwrap());
     assert!(again.late().is_empty());
     drop(again);
     assert!(RedisStore::open(options).unwrap().late().is_empty());
-    // And the shard is taken as it is.
+    // And the shard can be taken as it is.
     replicated.replicas[0].lapse();
     let store = &replicated.begun.store;
-    // Once it was connected for the time of a lease.
+    // Once the node was connected for the time of a lease.
     until("nobody may have taken it since", || {
         !matches!(wait(store.take(ShardId(0), token(10))), Err(StoreError::Io { .. }))
     });
@@ -212,12 +213,12 @@ fn where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_
     assert_eq!(wait(replicated.begun.store.take(ShardId(1), token(11))).unwrap().seq, Seq(0));
 }
 
-/// What was answered is noted on a disk that takes its time: whoever asks for that keeps a lease on the same thread.
+/// Answers are noted on a disk that is slow, while the thread that waits for that must also keep a lease.
 fn notes_beside(store: &RedisStore, directory: &Path) {
     let late = store.late().into_iter().find(|late| late.shard == ShardId(0)).unwrap();
     let (network, claims) = late.claims().pop_first().unwrap();
     late.answered(network, &claims);
-    // Whoever opens it to write waits for somebody who reads.
+    // Opening the pipe for writing blocks until somebody reads it.
     let pipe = directory.join(format!("new-DONE-0-{:032x}", late.digest.0));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let (goes_on, heard) = std::sync::mpsc::channel();
@@ -234,14 +235,14 @@ fn notes_beside(store: &RedisStore, directory: &Path) {
         tokio::join!(store.keep_answered(&late), goes_on)
     });
     assert_eq!(reads.join().unwrap(), Ok(()), "all else on that thread waits for the disk");
-    // That was no file. It is tried again, and waited for.
+    // A pipe is no file, so noting failed. It is tried again, and waited for.
     assert!(matches!(noted, Err(StoreError::Io { .. })), "{noted:?}");
     std::fs::remove_file(pipe).unwrap();
     wait(store.keep_answered(&late)).unwrap();
     assert!(directory.join(format!("DONE-0-{:032x}", late.digest.0)).exists());
 }
 
-/// The negative control: where it is not known what is missing, the store stops.
+/// The negative control: if it is not known what is missing, the store stops.
 #[test]
 fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops() {
     for heal_bytes in [0, 2_000] {
@@ -262,7 +263,7 @@ fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops
         let refused = wait(store.review()).unwrap_err();
         assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("went back")), "{refused:?}");
         assert!(store.late().is_empty());
-        // Once. The register has an owner, and what this one remembers is to stop no other start.
+        // But only once: the register has an owner, and what this node remembers must not stop another start.
         wait(store.close());
         let again = RedisStore::open(noted(replicated.replicas[0].options())).unwrap();
         until("it follows", || wait(again.review()).is_ok());
@@ -270,7 +271,7 @@ fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops
     }
 }
 
-/// The take-over of the other one has the number of the one that was lost: its epoch says nothing, and nor does how far it came.
+/// The other node's take-over has the number of the lost one, so neither its epoch nor its progress says anything.
 #[test]
 fn a_server_that_stopped_starts_again_once_another_went_on_whatever_numbers_that_one_has() {
     for batches in [1, 40] {
@@ -304,11 +305,11 @@ fn a_server_that_stopped_starts_again_once_another_went_on_whatever_numbers_that
     }
 }
 
-/// The negative control: without healing the same failover ends it, and what was acknowledged is not there. A supervisor
-/// that starts the server again does not make it grant that once more.
+/// The negative control: without healing the same failover ends the store, and what was acknowledged is not there. A
+/// supervisor that restarts the server must not make it grant that once more.
 #[test]
 fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody_accepts_it() {
-    // Nothing is kept; or less than was lost.
+    // Nothing is kept, or less than was lost.
     for heal_bytes in [0, 2_000] {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().to_owned();
@@ -332,14 +333,14 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
             let refused = RedisStore::open(there.clone()).unwrap_err();
             assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-rollback")), "{refused:?}");
         }
-        // To take another register for this one is no leave to lose a part of this one.
+        // Accepting another register in its place does not allow to lose a part of this one.
         RedisStore::open(RedisOptions { accept_new_store: true, ..there.clone() }).unwrap_err();
         let seen = examine(&there).unwrap();
         let last = begun.head.seq.0;
         assert_eq!(seen.behind, Some(WentBack { acknowledged: last, stands_at: last - 20 }));
         let accepts = RedisStore::open(RedisOptions { accept_rollback: true, ..there.clone() }).unwrap();
         assert_eq!(examine(&there).unwrap().behind, None);
-        // Once: what the process before remembered of it, and left, stops nobody any more.
+        // Accepted once: what the earlier process remembered, and left behind, stops nobody any more.
         replicas[0].lapse();
         until("it goes on from what there is", || wait(accepts.take(ShardId(0), token(8))).is_ok());
         wait(accepts.release()).unwrap();
@@ -349,7 +350,7 @@ fn without_healing_a_failover_that_lost_something_stops_the_store_until_somebody
     }
 }
 
-/// It had room there before; and whoever asks for it to be let go again must find it.
+/// There was room for it before; and a client that wants to release it must find it.
 #[test]
 fn what_a_failover_lost_is_played_again_although_the_memory_is_full() {
     let Some(mut replicated) = begun(|options| options) else { return };
@@ -372,8 +373,8 @@ fn what_a_failover_lost_is_played_again_although_the_memory_is_full() {
     assert_eq!(begun.held().len(), 10);
 }
 
-/// A right that a replica does not give, as nobody replicates rights: what is refused for it is put off. That what follows does
-/// not fit without it, as a take-over, is no sign that anything is lost.
+/// The replica does not grant a right, since rights are not replicated. What is refused for that is put off. If what follows
+/// then does not fit, such as a take-over, that is no sign that anything is lost.
 #[test]
 fn what_redis_refuses_while_what_was_lost_is_played_again_is_put_off_with_all_that_follows_it() {
     let Some(mut replicated) = begun(|options| options) else { return };
@@ -396,7 +397,7 @@ fn what_redis_refuses_while_what_was_lost_is_played_again_is_put_off_with_all_th
     assert_eq!(begun.held().len(), 13);
 }
 
-/// It comes back as it was some time ago, when the lease that it knows has run out. Who owns the register lives.
+/// Redis comes back as it was some time ago, and the lease that it knows has run out. The owner of the register lives.
 #[test]
 fn a_redis_that_was_gone_is_left_to_the_owner_for_as_long_as_a_lease_lasts() {
     let Some(mut begun) = Begun::new(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
@@ -411,7 +412,7 @@ fn a_redis_that_was_gone_is_left_to_the_owner_for_as_long_as_a_lease_lasts() {
     insist(&mut begun, vec![put("10.0.0.9", 9, None)]).unwrap();
 }
 
-/// Where a replica is waited for there is nothing to heal: whatever was acknowledged is there after the failover.
+/// If a replica is waited for there is nothing to heal: everything acknowledged is there after the failover.
 #[test]
 fn a_failover_to_a_replica_that_was_waited_for_loses_nothing() {
     let Some(mut replicated) = begun(|options| RedisOptions { replicas: 1, heal_bytes: 0, ..options }) else { return };
@@ -425,7 +426,8 @@ fn a_failover_to_a_replica_that_was_waited_for_loses_nothing() {
     assert_ne!(replicated.begun.store.health(), StoreHealth::Failed);
 }
 
-/// The other one went on for so long that the log has not kept where this one was cut off. Tells what this one finds then.
+/// The other node went on for so long that the log no longer reaches back to where this one was cut off. Returns what this
+/// one finds then.
 fn trimmed(lost: u64, meanwhile: impl FnOnce(&mut Replicated, Head)) -> Option<(Replicated, Result<(), StoreError>)> {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().to_owned();
@@ -453,7 +455,7 @@ fn trimmed(lost: u64, meanwhile: impl FnOnce(&mut Replicated, Head)) -> Option<(
     Some((replicated, reviewed))
 }
 
-/// So many others take the shard, one after the other.
+/// Other nodes take the shard, one after the other.
 fn taken_over(replicated: &Replicated, tokens: Range<u128>) {
     for n in tokens {
         replicated.replicas[0].lapse();
@@ -485,7 +487,7 @@ fn where_nothing_is_missing_nothing_is_put_aside_although_the_log_was_trimmed_si
     assert!(replicated.begun.store.late().is_empty());
 }
 
-/// What a head does not remember, because there were more take-overs, or a release of before wrote it, nobody knows: an error
+/// What a head does not remember, because there were more take-overs or an earlier release wrote it, nobody knows. An error
 /// in the log says so.
 #[test]
 fn what_neither_the_log_nor_the_head_remembers_is_taken_to_be_there() {
@@ -494,7 +496,7 @@ fn what_neither_the_log_nor_the_head_remembers_is_taken_to_be_there() {
     let Some((replicated, reviewed)) = trimmed(4, |it, _| assert_eq!(forget(it), 1)) else { return };
     reviewed.unwrap();
     assert!(replicated.begun.store.late().is_empty());
-    // The next one notes its take-over again.
+    // The next take-over is noted again.
     taken_over(&replicated, 20..21);
     let head: Head = wait(replicated.replicas[0].open().unwrap().load(ShardId(0), token(20))).unwrap().head;
     assert_eq!(takes(&replicated), format!("3 {:032x} {}", token(9).0, head.seq.0));

@@ -1,21 +1,22 @@
-//! Redis went back while every node lives: the register stays with whoever can give back what is missing, for as long as
-//! that takes.
+//! Redis went back while every node lives: the register stays with the node that can give back what is missing, for as long
+//! as that takes.
 
 use std::time::Duration;
 
 use allod::store::redis::RedisOptions;
 use allod::store::redis::examine::examine;
 
-use super::replicated::{Replicated, until};
+use super::replicated::Replicated;
 use super::*;
+use crate::crash::until;
 
-/// How far away Redis is while what is missing is played: not so far that nobody could connect to it in time.
+/// How far away Redis is while missing changes are played again: connections still succeed in time.
 const FAR: Duration = Duration::from_millis(150);
-/// So much whoever goes on from something remembers of it.
+/// How many of the batches from which it went on a node remembers.
 const LEFT: u64 = 8;
 /// More than that.
 const PART: u64 = LEFT + 2;
-/// So many changes take longer than a lease then, also where several are on their way at once.
+/// At that distance so many changes take longer than a lease, even if several are on their way at once.
 const LOST: u64 = 800;
 
 #[test]
@@ -29,24 +30,24 @@ fn while_what_was_lost_is_played_again_the_lease_is_renewed_and_nobody_else_take
     }
     let seq_before = replicated.begun.head.seq.0;
     replicated.promote();
-    // Its lease ran out long ago, as far as whoever is there now knows.
+    // The lease of the first node ran out long ago, as far as this Redis knows.
     replicated.replicas[0].leases_ran_out_ago();
     let other = replicated.replicas[0].open().unwrap();
     replicated.front.slow_down(FAR);
     replicated.switch();
     let Replicated { begun: Begun { store, head, .. }, replicas, .. } = &replicated;
     let (mut renewed, mut refused) = (0, 0);
-    // Who asks anything has it played.
+    // Any request makes the store play them again.
     let _asked = store.confirm(vec![(ShardId(0), head.token, head.seq, head.digest)]);
     while replicas[0].seq() < seq_before {
         match wait(other.take(ShardId(0), token(9))) {
             Err(StoreError::Held { .. }) => refused += 1,
             other => panic!("it took the register from under the one that gives back what is missing: {other:?}"),
         }
-        // As a node does that owns it: within the time after which it would give it up.
+        // As an owner does: within the time after which it would give the register up.
         match wait(async { tokio::time::timeout(Duration::from_secs(4), store.renew()).await }) {
             Ok(Ok(())) => renewed += u32::from(replicas[0].seq() < seq_before),
-            // Connecting to it anew.
+            // It connects anew.
             Ok(Err(StoreError::Io { .. })) => {}
             other => panic!("the lease is not renewed: {other:?}"),
         }
@@ -57,7 +58,7 @@ fn while_what_was_lost_is_played_again_the_lease_is_renewed_and_nobody_else_take
     assert_eq!(replicated.begun.held().len() as u64, LOST);
 }
 
-/// Asks again where a connection was replaced since it was used last.
+/// Asks again if the connection was replaced since it was last used.
 fn reached<T>(ask: impl Fn() -> Result<T, StoreError>) -> T {
     for _ in 0..100 {
         match ask() {
@@ -68,7 +69,7 @@ fn reached<T>(ask: impl Fn() -> Result<T, StoreError>) -> T {
     ask().unwrap()
 }
 
-/// A node: its store, and its tenure.
+/// A node: its store and its tenure.
 pub struct Node {
     pub store: RedisStore,
     head: Head,
@@ -91,7 +92,7 @@ impl Node {
         self.n = n as u64;
     }
 
-    /// Grants of its own, which are acknowledged.
+    /// Grants addresses of its own, and has them acknowledged.
     pub fn grants(&mut self, count: u64) {
         if self.head.seq == Seq(0) {
             self.commits(vec![config_step(network(1))]);
@@ -111,7 +112,7 @@ impl Node {
         follow(&mut self.head, &next, &committed[0]);
     }
 
-    /// So many addresses are held, and all that came before is remembered.
+    /// Checks that so many addresses are held; everything before them is remembered, too.
     fn holds(&self, count: u64) {
         let image = reached(|| wait(self.store.load(ShardId(0), self.head.token)));
         assert_eq!(image.head, self.head);
@@ -120,7 +121,7 @@ impl Node {
     }
 }
 
-/// Two nodes over a Redis that comes back as it was when it was told to save.
+/// Two nodes over a Redis that comes back in the state in which it was told to save.
 fn two() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     let server = Server::start(&[])?;
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -128,8 +129,8 @@ fn two() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     Some((server, directories, x, y))
 }
 
-/// Two nodes, of which the first one had the shard and the second one has it now. Redis was told to save in the middle
-/// of what the first did.
+/// Two nodes: the first one had the shard and the second one has it now. Redis was told to save in the middle of what the
+/// first one did.
 fn handed_over() -> Option<(Server, [tempfile::TempDir; 2], Node, Node)> {
     let (server, directories, mut x, mut y) = two()?;
     x.takes(1);
@@ -149,8 +150,8 @@ fn goes_back(server: &mut Server) {
     assert!(server.seq() < before, "it did not go back");
 }
 
-/// The owner looks first, as ever: the head is older than all that it knows. Then the node before it gives back its part, and
-/// does not take the register although Redis knows of no other owner.
+/// As always the owner looks first: the head is older than everything it knows. Then the earlier owner gives back its part,
+/// and does not take the register although Redis knows of no other owner.
 #[test]
 fn past_a_hand_over_each_node_gives_back_its_part_and_the_register_stays_with_its_owner() {
     let Some((mut server, _directories, x, mut y)) = handed_over() else { return };
@@ -194,7 +195,7 @@ fn past_two_hand_overs_the_parts_are_given_back_in_turn_and_no_node_stops() {
     }
 }
 
-/// It was saved while nobody owned the register, or before anybody did.
+/// Redis was saved while nobody owned the register, or before anybody did.
 #[test]
 fn a_redis_that_went_back_to_when_nobody_owned_the_register_is_left_to_who_took_it_since() {
     for was_owned in [false, true] {
@@ -220,13 +221,14 @@ fn a_redis_that_went_back_to_when_nobody_owned_the_register_is_left_to_who_took_
         });
         assert!(held);
         x.holds(5 * (1 + u64::from(was_owned)));
-        // What is let go now is anybody's at once.
+        // After a release now, anybody may take it at once.
         wait(x.store.release()).unwrap();
         wait(y.store.take(ShardId(0), token(7))).unwrap();
     }
 }
 
-/// As one whose tenure ended while Redis stood still: nobody took it since, or its token would have been refused.
+/// Like a node whose tenure ended while Redis stood still: nobody took the register since, or its token would have been
+/// refused.
 #[test]
 fn who_lets_go_of_the_register_itself_may_have_it_again_at_once() {
     let Some((server, _directories, mut x, _y)) = two() else { return };
@@ -237,8 +239,8 @@ fn who_lets_go_of_the_register_itself_may_have_it_again_at_once() {
     x.takes(2);
 }
 
-/// A node slept past its lease and another one took the register; Redis goes back to when it was the sleeper's, who wakes first,
-/// and lets go of what it finds.
+/// A node slept past its lease and another one took the register. Redis goes back to when the sleeper owned it. The sleeper
+/// wakes first, and releases the tenure that it finds.
 #[test]
 fn who_woke_late_and_lets_go_of_a_tenure_of_before_does_not_take_the_register_before_its_owner_looks() {
     let Some((mut server, _directories, mut x, mut y)) = two() else { return };
@@ -246,7 +248,7 @@ fn who_woke_late_and_lets_go_of_a_tenure_of_before_does_not_take_the_register_be
     x.grants(5);
     let () = server.ask(&["SAVE"]);
     server.leases_ran_out_ago();
-    // Who was just connected leaves it to its owner for the time of a lease.
+    // A node that has just connected leaves the register to its owner for the time of a lease.
     until("another one takes it", || wait(y.store.take(ShardId(0), token(2))).is_ok());
     y.takes(2);
     y.grants(5);
@@ -263,8 +265,8 @@ fn who_woke_late_and_lets_go_of_a_tenure_of_before_does_not_take_the_register_be
     }
 }
 
-/// What the owner did in two shards at once can be given back in neither while one of them waits for the node before it; the
-/// other one nobody changed since.
+/// A change of two shards at once cannot be given back in either while one of them waits for the earlier owner, even though
+/// nobody has changed the other one since.
 #[test]
 fn what_was_changed_in_two_shards_at_once_waits_for_the_one_that_another_node_gives_back_first() {
     let Some((mut server, _directories, mut x, mut y)) = two() else { return };
@@ -302,8 +304,8 @@ fn what_was_changed_in_two_shards_at_once_waits_for_the_one_that_another_node_gi
     }
 }
 
-/// The node before the owner is gone, and with it what Redis lost of it; a third one went on. What the owner acknowledged is built
-/// on that, and is brought all the same.
+/// The earlier owner is gone, and with it the changes of its own that Redis lost; a third node went on. What the owner
+/// acknowledged is built on those changes, and is claimed all the same.
 #[test]
 fn what_was_acknowledged_on_a_base_that_is_lost_is_put_aside_where_another_node_went_on() {
     let Some((mut server, directories, x, y)) = handed_over() else { return };
@@ -336,16 +338,16 @@ fn what_was_acknowledged_on_a_base_that_is_lost_is_put_aside_where_another_node_
         .map(|(at, _)| at.to_string())
         .collect();
     let of = |prefix: &str| claims.iter().filter(|at| at.starts_with(prefix)).count() as u64;
-    // And the last of what it was built on, which nobody else brings.
+    // And the last of the changes on which it was built, which no other node brings.
     assert_eq!((of("10.0.2."), of("10.0.1."), claims.len() as u64), (PART, LEFT, PART + LEFT), "{claims:?}");
     assert_eq!(y.store.health(), StoreHealth::Ready);
-    // Once.
+    // Only once.
     wait(y.store.review()).unwrap();
     assert_eq!(y.store.late().len(), 1);
     drop(directories);
 }
 
-/// The negative control: what nobody has any more is not waited for for ever.
+/// The negative control: the store does not wait for ever for what nobody has any more.
 #[test]
 fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
     let Some((mut server, directories, mut x, mut y)) = two() else { return };
@@ -367,7 +369,8 @@ fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
     });
     let refused = refused.into_inner();
     assert!(matches!(&refused, Some(StoreError::Damaged(text)) if text.contains("went back")), "{refused:?}");
-    // What it acknowledged itself is not lost with it, nor the last that it was built on: whoever goes on is brought that.
+    // Its own acknowledged changes are not lost with it, nor the last ones on which they were built: they are brought to
+    // whoever goes on.
     let own = |at: &Address| at.to_string().starts_with("10.0.3.");
     let late = x.store.late();
     let claims: Vec<Address> =
@@ -385,8 +388,8 @@ fn past_a_hand_over_from_a_node_that_is_gone_the_store_stops() {
     assert_eq!(opened(server.options()).unwrap().late().len(), 1);
 }
 
-/// The same where what is missing is put aside before the store stops: it looks once more when it ends, nothing is missing any more
-/// then, and the other shards stand where they should. That is no reason to start again.
+/// As above, but what is missing is put aside before the store stops. The store looks once more when it ends: nothing is
+/// missing any more then, and the other shards stand where they should. That does not permit a start.
 #[test]
 fn the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start() {
     let Some((mut server, directories, mut x, mut y)) = two() else { return };
@@ -402,7 +405,7 @@ fn the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start() {
     wait(x.store.take(ShardId(1), token(4))).unwrap();
     x.grants(5);
     goes_back(&mut server);
-    // It lets go, as a node does whose lease lapsed meanwhile.
+    // The node releases, as one does whose lease lapsed meanwhile.
     wait(x.store.release()).ok();
     until("it stops", || wait(x.store.take(ShardId(0), token(5))).is_err() && x.store.health() == StoreHealth::Failed);
     assert_eq!(x.store.late().len(), 1);
@@ -413,8 +416,8 @@ fn the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start() {
     assert!(matches!(&again, Err(StoreError::Damaged(text)) if text.contains("--accept-rollback")), "{again:?}");
 }
 
-/// A batch that is under way when its owner is cut off is known to nobody but who goes on from it; so is all that an owner did
-/// whose process has ended since.
+/// A batch that is under way when its owner is cut off is known only to the node that goes on from it. So is everything that
+/// an owner did whose process has ended since.
 #[test]
 fn what_an_owner_left_that_has_ended_is_given_back_by_the_one_that_went_on_from_it() {
     let Some((mut server, _directories, mut x, mut y)) = two() else { return };
@@ -432,8 +435,8 @@ fn what_an_owner_left_that_has_ended_is_given_back_by_the_one_that_went_on_from_
     assert_eq!((y.store.health(), y.store.late().len()), (StoreHealth::Ready, 0));
 }
 
-/// All nodes were stopped in order, so none lives that would notice: an older copy of Redis is brought back, and what was granted
-/// since would be granted once more.
+/// All nodes were stopped in order, so none is running that would notice. An older copy of Redis is restored, and what was
+/// granted since would be granted once more.
 #[test]
 fn an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebody_accepts_it() {
     let Some((mut server, directories, mut x, mut y)) = two() else { return };
@@ -452,7 +455,7 @@ fn an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebo
         let directory = Some(directories[node].path().to_owned());
         RedisStore::open(RedisOptions { directory, accept_rollback, ..server.options() })
     };
-    // As it was left: each of them starts, in any order.
+    // As it was left: each node starts, in any order.
     for node in [0, 1] {
         wait(opened(&server, node, false).unwrap().close());
     }

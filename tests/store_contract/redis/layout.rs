@@ -1,4 +1,4 @@
-//! What lies in Redis: readable, compact, complete, and nothing besides.
+//! What is stored in Redis: it is readable, compact and complete, and there is nothing else.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const NETWORK: &str = "00000000-0000-0000-0000-000000000001";
 
-/// The n-th of addresses that are spread over a /64, the same each time.
+/// The n-th of addresses that are spread over a /64; they are the same each time.
 fn spread(n: u64) -> Address {
     Address::V6(0x2001_0db8 << 96 | u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
@@ -35,7 +35,7 @@ fn an_operator_finds_who_holds_an_address() {
 fn ipv6_of_any_density_lies_in_hashes_of_bounded_length() {
     let Some(mut begun) = Begun::new(&[]) else { return };
     let mut generation = 100;
-    // Far apart, side by side upwards, and side by side downwards; a few at a time, and many.
+    // Far apart, adjacent and rising, adjacent and falling; a few at a time, and many.
     let far = (0..3_000).map(spread);
     let up = (0..700u128).map(|n| Address::V6(0x2001_0db9 << 96 | n));
     let down = (0..700u128).map(|n| Address::V6((0x2001_0db7 << 96 | 0xffff) - n));
@@ -58,7 +58,7 @@ fn ipv6_of_any_density_lies_in_hashes_of_bounded_length() {
     }
     let sorted: BTreeSet<Address> = all.iter().copied().collect();
     assert_eq!(begun.held(), sorted.into_iter().collect::<Vec<_>>());
-    // And all of it goes again.
+    // Everything is removed again.
     let model = begun.load();
     let gone: Vec<Step> = all
         .iter()
@@ -73,7 +73,7 @@ fn ipv6_of_any_density_lies_in_hashes_of_bounded_length() {
     nothing_but(&begun, &["c", "head", "log", "networks"]);
 }
 
-/// Which kinds of keys shard 0 has.
+/// Checks which kinds of keys shard 0 has.
 #[track_caller]
 fn nothing_but(begun: &Begun, kinds: &[&str]) {
     let keys: Vec<String> = begun.server.ask(&["KEYS", "{allod}:0:*"]);
@@ -130,7 +130,7 @@ fn one_act_may_be_as_large_as_the_move_of_a_subnet() {
     nothing_but(&begun, &["c", "head", "log", "networks"]);
 }
 
-/// Read in pieces while it changes, the image is what the shard was at the head that comes with it.
+/// The image is read in pieces while the shard changes; it must be the state at the head that comes with it.
 #[test]
 fn a_shard_loaded_beside_commits_is_exact() {
     let Some(mut begun) = Begun::new(&[]) else { return };
@@ -152,7 +152,7 @@ fn a_shard_loaded_beside_commits_is_exact() {
         let loading = begun.store.load(ShardId(0), token);
         let before = begun.head.seq;
         for n in 0..8 {
-            // New ones among those that are there, so that hashes are cut; and some of them go.
+            // New addresses among existing ones, so that hashes are split; and some of them are released.
             let at = 10_000 + (round * 8 + n) * 60;
             begun.commit(puts((at..at + 60).map(spread), 1_000 + at)).unwrap();
             let released = (at..at + 20).map(|n| Step {
@@ -189,6 +189,6 @@ fn the_history_is_trimmed_by_bytes_and_what_is_recent_stays() {
     assert_eq!(history.last().map(|batch| batch.seq), Some(begun.head.seq));
     assert!(history.is_sorted_by(|one, other| one.seq.0 + 1 == other.seq.0));
     assert_eq!(begun.held().len(), 600);
-    // A batch sent again is still recognised.
+    // A repeated batch is still recognised.
     assert_eq!(wait(begun.store.commit([history[history.len() - 3].clone()].into())).unwrap().len(), 1);
 }

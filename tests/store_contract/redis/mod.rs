@@ -1,12 +1,16 @@
-//! What happens to Redis servers, and what the store says then.
+//! What happens to Redis servers, and how the store reacts.
 //!
-//! `stories` are those of the fence and of expectations, `blocks` those of blocks, `trouble` what operators, crashes and
-//! full memories do, `rights` what a user is not permitted any more, `replicas` what is waited for, `disks` where it is on disk,
-//! `degraded` what stands in for it, `beside` what another
-//! node reads, `cluster` what a Redis cluster does, `healing` what was lost, `kept` who has the register meanwhile,
-//! `rolled_back` both in any order, `forks` a failover that is taken back, `layout` what lies there, `collation` in which order addresses are,
-//! `surplus` changes that broke off, `whole` what is gone, `anew` what all of is gone, `brought_back` who ends then, `shards` how many there are,
-//! `differential` compares with the memory store.
+//! - The contract with the scripts: `stories` of the fence and of expectations, `blocks`, and `differential`, which compares
+//!   with the memory store.
+//! - What is stored: `formats` of records, `layout`, `collation` (the order of addresses), `shards` (how many there are),
+//!   `surplus` (changes that broke off), `whole` (missing keys).
+//! - The server: `trouble` (operators, crashes, full memory), `rights` (what a user is no longer permitted), `cluster`.
+//! - Durability: `replicas` that are waited for, `disks` that must have it, and `degraded`, when a local disk stands in for
+//!   a replica.
+//! - Redis went back: `healing` (what was lost), `kept` (who keeps the register meanwhile), `rolled_back` (both, in any
+//!   order), `forks` (a failover that is undone).
+//! - Redis was emptied: `anew` (written anew) and `brought_back` (an older copy is restored).
+//! - `beside`: what another node reads.
 
 mod anew;
 mod beside;
@@ -19,6 +23,7 @@ mod degraded;
 mod differential;
 mod disks;
 mod forks;
+mod formats;
 mod healing;
 mod kept;
 mod layout;
@@ -67,12 +72,12 @@ impl Begun {
         begun
     }
 
-    /// Commits one batch of shard 0, network 1, and follows it.
+    /// Commits one batch to shard 0, network 1, and follows it.
     pub fn commit(&mut self, steps: Vec<Step>) -> Result<(), CommitError> {
         self.commit_in(network(1), steps)
     }
 
-    /// The same of another network of the shard.
+    /// Does the same for another network of the shard.
     pub fn commit_in(&mut self, network: NetworkId, steps: Vec<Step>) -> Result<(), CommitError> {
         let mut next = batch(&self.head, 0, steps);
         next.acts[0].network = network;
@@ -97,7 +102,7 @@ pub fn entry(generation: u64, prefix_length: u8) -> Entry {
     Entry::Held(Arc::new(Reservation { prefix_length, ..held(generation) }))
 }
 
-/// `10.0.0.0/26` or an address is in the hands of somebody.
+/// Gives `10.0.0.0/26`, or an address, to somebody.
 pub fn put(text: &str, generation: u64, expect: Option<u64>) -> Step {
     let (address, length) = parse(text);
     Step {

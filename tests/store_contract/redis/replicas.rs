@@ -1,11 +1,10 @@
-//! A change is acknowledged when as many replicas have it as are wanted, and nothing holds up the next one meanwhile.
-
-use std::time::{Duration, Instant};
+//! A change is acknowledged once as many replicas as wanted have it, and meanwhile nothing holds up the next one.
 
 use allod::store::redis::RedisOptions;
 
 use super::replicated::Replicated;
 use super::*;
+use crate::crash::until;
 
 /// A store that waits for so many of its replicas.
 fn waiting(replicas: usize, wanted: u32) -> Option<Replicated> {
@@ -31,7 +30,7 @@ fn what_is_acknowledged_is_at_every_replica() {
     assert_eq!((figures.replicas_wanted, figures.replicas_answering), (2, 2));
 }
 
-/// The negative control of the one above: without waiting, a replica that stands still does not hinder anything.
+/// The negative control of the test above: without waiting, a stopped replica hinders nothing.
 #[test]
 fn where_none_is_waited_for_a_change_is_acknowledged_that_no_replica_has() {
     let Some(mut replicated) = waiting(1, 0) else { return };
@@ -51,8 +50,8 @@ fn with_too_few_replicas_nothing_is_acknowledged_until_they_are_there() {
     assert_eq!(unknown(wait(begun.store.commit([next.clone()].into()))), "1 replicas wanted, 0 answer");
     assert_eq!(begun.store.health(), StoreHealth::Hindered);
     assert_eq!(&*begun.store.obstacle(), "1 replicas wanted, 0 answer");
-    // It stands in Redis all the same, and is found there by the same bytes; neither an empty proof nor a take-over is
-    // one without its replica.
+    // The change is in Redis all the same, and the same bytes find it there. Without the replica, neither an empty proof nor
+    // a take-over counts.
     assert_eq!(unknown(wait(begun.store.commit([next.clone()].into()))), "1 replicas wanted, 0 answer");
     let name = (ShardId(0), begun.head.token, begun.head.seq, begun.head.digest);
     assert_eq!(unknown(wait(begun.store.confirm(vec![name]))), "1 replicas wanted, 0 answer");
@@ -75,25 +74,26 @@ fn the_next_batch_is_committed_while_one_waits_for_its_replica() {
     head.time = first.time;
     head.generation = first.generation;
     let second = batch(&head, 0, vec![put("10.0.0.2", 6, None)]);
-    let answers = [first.clone(), second.clone()].map(|batch| begun.store.commit([batch].into()));
-    let end = Instant::now() + Duration::from_millis(400);
-    while begun.server.seq() < second.seq.0 {
-        assert!(Instant::now() < end, "the second waits for the first one's replica");
-    }
+    let answers = [first.clone(), second.clone()].map(|batch| {
+        let answer = begun.store.commit([batch].into());
+        std::thread::spawn(|| wait(answer))
+    });
+    until("the second is in Redis", || begun.server.seq() == second.seq.0);
+    assert!(!answers[0].is_finished(), "the second waits for the first one's replica");
     replicas[0].signal("-CONT");
     for (answer, batch) in answers.into_iter().zip([first, second]) {
-        assert_eq!(wait(answer).unwrap()[0].seq, batch.seq);
+        assert_eq!(answer.join().unwrap().unwrap()[0].seq, batch.seq);
     }
 }
 
-/// Between a commit and its confirmation the connection is cut: nobody knows what the server behind the new one has.
+/// The connection is cut between a commit and its confirmation: nobody knows what the server behind the new connection has.
 #[test]
 fn a_connection_that_is_replaced_before_the_confirmation_leaves_the_outcome_unknown() {
     let Some(Replicated { mut begun, replicas, .. }) = waiting(1, 1) else { return };
     replicas[0].signal("-STOP");
     let next = batch(&begun.head, 0, vec![put("10.0.0.1", 5, None)]);
     let answer = begun.store.commit([next.clone()].into());
-    std::thread::sleep(Duration::from_millis(100));
+    until("it is in Redis", || begun.server.seq() == next.seq.0);
     let _: u64 = begun.server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     replicas[0].signal("-CONT");
     unknown(wait(answer));

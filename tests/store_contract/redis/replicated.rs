@@ -1,78 +1,71 @@
-//! A Redis server with replicas, and what happens to them.
+//! A Redis server with replicas, and the faults that they meet.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use allod::store::Store;
 use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::{Begun, Server, config_step, network, process, token, wait};
+use crate::crash::until;
 use crate::redis::ShardId;
 
-/// Without waiting for more who want the same: replicas are there at once.
+/// A replica is served at once, without waiting for more that want the same.
 const SETTINGS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
 impl Server {
-    /// Makes it a replica of another one, and waits until it has what that one has.
+    /// Makes it a replica of another server, and waits until it has what that one has.
     pub fn follow(&self, primary: &Server) {
         let () = self.ask(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
         until("the replica follows", || self.ask::<String>(&["INFO", "replication"]).contains("master_link_status:up"));
-        // The primary counts it once it has said how far it is.
+        // The primary counts a replica once it has reported how far it is.
         let online = format!("port={},state=online", self.port);
         until("the replica counts", || primary.ask::<String>(&["INFO", "replication"]).contains(&online));
     }
 
-    /// Stops it as it is, or lets it go on: `-STOP`, `-CONT`.
+    /// Stops the process as it is (`-STOP`), or lets it go on (`-CONT`).
     pub fn signal(&self, signal: &str) {
         let pid = self.child.as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// The lease of shard 0 ran out: whoever comes next need not wait.
+    /// Ends the lease of shard 0: the next owner need not wait.
     pub fn lapse(&self) {
         let _: u64 = self.ask(&["HSET", "{allod}:0:head", "lease", "0"]);
     }
 
-    /// The leases of all shards, which nobody let go of, ended some time ago.
+    /// Makes the leases of all shards, which nobody released, end some time ago.
     pub fn leases_ran_out_ago(&self) {
         for head in self.ask::<Vec<String>>(&["KEYS", "*:head"]) {
             let _: u64 = self.ask(&["HSET", &head, "lease", "1"]);
         }
     }
 
-    /// The last batch of shard 0 that it has.
+    /// The last batch of shard 0 on this server.
     pub fn seq(&self) -> u64 {
         self.ask(&["HGET", "{allod}:0:head", "seq"])
     }
 }
 
-pub fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// One address for whichever server is the primary, as a service in front of them has.
+/// One address for whichever server is the primary, like a service in front of them.
 pub struct Front {
     pub port: u16,
     to: Arc<AtomicU16>,
     open: Arc<Mutex<Vec<TcpStream>>>,
-    /// How long answers are under way.
+    /// How long answers take.
     delay_ms: Arc<AtomicU64>,
     gate: Arc<Mutex<Option<Gate>>>,
 }
 
-/// Where whoever asks a server for heads is held up.
+/// Holds up connections that ask a server for heads.
 struct Gate {
-    /// The server's.
+    /// The server's port.
     port: u16,
-    /// So many who ask are let through before.
+    /// How many requests pass first.
     lets_through: u32,
     is_reached: bool,
 }
@@ -119,7 +112,7 @@ impl Front {
                             break;
                         }
                     }
-                    // As a copy that ends, or its client would wait for more.
+                    // As when a copy of the connection ends; otherwise its client would wait for more.
                     let _ = client.shutdown(Shutdown::Write);
                 });
             }
@@ -127,17 +120,17 @@ impl Front {
         front
     }
 
-    /// Whoever asks from now on has his answers so much later: Redis is far away.
+    /// Delays the answers on later connections: Redis is far away.
     pub fn slow_down(&self, delay: Duration) {
         self.delay_ms.store(delay.as_millis() as u64, Ordering::Release);
     }
 
-    /// Whoever connects from now on reaches this one; connections that stand are left as they are.
+    /// Sends new connections to this server; existing ones are left as they are.
     pub fn turn(&self, server: &Server) {
         self.to.store(server.port, Ordering::Release);
     }
 
-    /// Whoever asks this server for heads is held up, after so many who are not.
+    /// Holds up requests for heads at this server, after `lets_through` of them.
     pub fn hold_up(&self, server: &Server, lets_through: u32) {
         *self.gate.lock().unwrap() = Some(Gate { port: server.port, lets_through, is_reached: false });
     }
@@ -153,7 +146,7 @@ impl Front {
     pub fn switch(&self, server: &Server) {
         self.turn(server);
         for socket in self.open.lock().unwrap().drain(..) {
-            // It may have ended already.
+            // The connection may have ended already.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
@@ -184,7 +177,7 @@ impl Replicated {
         Some(Self::of(server, replicas, settle))
     }
 
-    /// All of them write append-only files, flush so, and tell what is on disk. None where no server here does.
+    /// All servers write append-only files, flush them as told, and report what is on disk. None where no server here can.
     pub fn on_disk(replicas: u32, appendfsync: &str) -> Option<Self> {
         let program = process::program_with_waitaof()?;
         let settings = [&SETTINGS[..], &["--appendonly", "yes", "--appendfsync", appendfsync]].concat();
@@ -203,7 +196,7 @@ impl Replicated {
 
     fn of(server: Server, replicas: Vec<Server>, settle: impl FnOnce(RedisOptions) -> RedisOptions) -> Self {
         replicas.iter().for_each(|replica| replica.follow(&server));
-        // A replica that was just made may not be asked yet for what it has.
+        // A new replica may not answer yet how much it has.
         until("the replicas answer", || {
             let mut written = redis::pipe();
             written.cmd("SET").arg("written").arg(1).ignore().cmd("WAIT").arg(replicas.len()).arg(100);
@@ -218,14 +211,14 @@ impl Replicated {
         Self { begun, replicas, front }
     }
 
-    /// The primary is gone; the first replica takes its place, with what it has.
+    /// Kills the primary; the first replica takes its place, with what it has.
     pub fn promote(&mut self) {
         self.begun.server.kill();
         self.replicas[0].signal("-CONT");
         let () = self.replicas[0].ask(&["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Whoever connects from now on reaches the first replica.
+    /// Sends new connections to the first replica.
     pub fn switch(&self) {
         self.front.switch(&self.replicas[0]);
     }
@@ -235,7 +228,7 @@ impl Replicated {
         self.switch();
     }
 
-    /// Nothing more reaches a replica, which stands still: what Redis sends it is not even in its kernel.
+    /// Stops a replica and lets nothing more reach it: what Redis sends does not even get into its kernel.
     pub fn cut_off(&self, replica: usize) {
         self.replicas[replica].signal("-STOP");
         let _: u64 = self.begun.server.ask(&["CLIENT", "KILL", "TYPE", "replica"]);

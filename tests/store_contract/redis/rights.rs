@@ -1,4 +1,4 @@
-//! What a user of Redis may do is taken from him while the store runs, or is less on the server that a failover leads to.
+//! A user of Redis loses rights while the store runs, or has fewer of them on the server to which a failover leads.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::*;
 
-/// Everything that a script may do once it began to write.
+/// All commands that a script may call once it has begun to write.
 const LATER: [&str; 12] =
     ["xadd", "xrange", "xtrim", "hset", "hdel", "hincrby", "hlen", "hgetall", "zadd", "zrem", "exists", "del"];
 
@@ -14,7 +14,7 @@ fn user(server: &Server, right: &str) {
     let () = server.ask(&["ACL", "SETUSER", "allod", right]);
 }
 
-/// The store as a user of its own, and shards 0 and 1 with something in them.
+/// A store with a Redis user of its own, and shards 0 and 1 with something in them.
 fn begun() -> Option<(Begun, Head)> {
     let server = Server::start(&[])?;
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
@@ -30,7 +30,7 @@ fn begun() -> Option<(Begun, Head)> {
     Some((begun, other))
 }
 
-/// All that lies there, byte for byte.
+/// Everything that is stored there, byte for byte.
 pub fn lies(server: &Server) -> BTreeMap<String, Vec<u8>> {
     let mut connection = server.connection();
     let mut dump = |key: String| {
@@ -42,13 +42,13 @@ pub fn lies(server: &Server) -> BTreeMap<String, Vec<u8>> {
     keys.into_iter().map(&mut dump).collect()
 }
 
-/// A script is not rolled back: a refusal in its middle would leave the log ahead of the head, and half of what was to happen
+/// A script is not rolled back: a refusal in its middle would leave the log ahead of the head, and do half of what belongs
 /// together.
 #[test]
 fn a_right_that_is_taken_away_stops_a_change_before_anything_of_it_is_written() {
     let Some((mut begun, mut other)) = begun() else { return };
     for (n, command) in (0u64..).zip(LATER) {
-        // A record and a hash that are new, ones that go, a block: all that a script does.
+        // New records and hashes, removed ones, a block: everything that a script does.
         let steps = vec![put(&format!("10.0.9.{n}"), 9, None), put(&format!("10.1.{n}.0/28"), 9, None)];
         let gone = if n == 0 { vec![gone("10.0.0.1", 5)] } else { vec![gone(&format!("10.0.9.{}", n - 1), 9)] };
         let one = batch(&begun.head, 0, [steps, gone].concat());
@@ -69,7 +69,7 @@ fn a_right_that_is_taken_away_stops_a_change_before_anything_of_it_is_written() 
     assert_eq!(begun.held().len(), 2 + LATER.len());
 }
 
-/// What a register says of its move stands in its own key and in every head.
+/// The notice of a move is in the register's key and in every head.
 #[test]
 fn a_right_that_is_taken_away_leaves_no_move_half_noted() {
     use allod::store::moving::{Movable, MoveNotice, Origin};
@@ -85,7 +85,8 @@ fn a_right_that_is_taken_away_leaves_no_move_half_noted() {
     wait(begun.store.post(notice, Vec::new())).unwrap();
 }
 
-/// Redis says neither who lacks it nor what was asked for: `The user executing the script can't run this command`.
+/// Redis says neither which user lacks the right nor which command was refused: `The user executing the script can't run
+/// this command`.
 #[test]
 fn a_right_that_is_missing_is_told_with_its_user_its_script_and_all_that_it_needs() {
     let Some((begun, _)) = begun() else { return };
@@ -104,14 +105,14 @@ fn a_right_that_is_missing_is_told_with_its_user_its_script_and_all_that_it_need
             assert!(said.contains(part), "{script}: {said}");
         }
     }
-    // What is asked by no script.
+    // A command that no script calls.
     user(&begun.server, "-time");
     let Err(StoreError::Io { source, .. }) = wait(begun.store.holder()) else { panic!("it may be asked") };
     let said = source.to_string();
     assert!(said.contains("user `allod` lacks a right") && said.contains("'time'"), "{said}");
 }
 
-/// What each connection asks first is asked of a user, too, and of a server that may be another one than was meant.
+/// The first questions on each connection also need rights, and the server may be another one than was meant.
 #[test]
 fn what_a_connection_may_not_ask_is_told_once_with_its_user_and_a_sentinel_is_told_for_what_it_is() {
     let Some(server) = Server::start(&[]) else { return };
@@ -135,7 +136,30 @@ fn what_a_connection_may_not_ask_is_told_once_with_its_user_and_a_sentinel_is_to
     assert!(told.starts_with("it is a sentinel") && told.contains("redis+sentinel://"), "{told}");
 }
 
-/// Trying again does not help: whoever starts the server is to look.
+/// To a client that gives a password, the client library only says that it was refused.
+#[test]
+fn a_redis_that_has_no_room_for_one_more_client_does_not_pass_for_one_that_takes_no_password() {
+    let Some(server) = Server::start(&[]) else { return };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
+    let mut operator = server.connection();
+    let mut sets = |clients: u32| {
+        let () = ::redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(clients).query(&mut operator).unwrap();
+    };
+    for user in ["allod:secret@", ""] {
+        let url = server.url().replace("redis://", &format!("redis://{user}"));
+        let open = || RedisStore::open(RedisOptions { url: url.clone(), ..server.options() });
+        // The operator's connection is the only one.
+        sets(1);
+        let StoreError::Io { source, .. } = open().unwrap_err() else { panic!("{user}") };
+        let told = source.to_string();
+        assert!(told.contains("has as many clients as it may have") && told.contains("`maxclients`"), "{user}: {told}");
+        assert_ne!(source.kind(), std::io::ErrorKind::PermissionDenied, "it may pass");
+        sets(1_000);
+        drop(open().unwrap());
+    }
+}
+
+/// Trying again does not help: whoever starts the server has to look.
 #[test]
 fn a_url_that_names_user_password_or_database_wrongly_is_refused_for_good_and_a_server_that_is_away_is_not() {
     let Some(server) = Server::start(&[]) else { return };
@@ -155,7 +179,7 @@ fn a_url_that_names_user_password_or_database_wrongly_is_refused_for_good_and_a_
     }
     let () = server.ask(&["ACL", "SETUSER", "default", "resetpass", ">another"]);
     assert_eq!(refused(url.clone()), std::io::ErrorKind::PermissionDenied, "none is named");
-    // Who it is and where it is said, and no word of a library's.
+    // The message names the user and where it is configured, in our own words.
     assert_eq!(told(as_user("allod:other")).to_string(), format!("user `allod` (of `store.redis`) {remedy}"));
     for unnamed in [url.clone(), as_user(":other")] {
         assert_eq!(told(unnamed).to_string(), format!("user `default` (`store.redis` names none) {remedy}"));

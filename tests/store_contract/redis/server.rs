@@ -1,5 +1,5 @@
-//! A Redis server of a test's own: on a free port of the loopback address, its files in a directory of its own, stopped
-//! by its process id when the test ends.
+//! A Redis server for one test: it listens on a free port of the loopback address, keeps its files in a directory of its
+//! own, and is stopped by its process id when the test ends.
 
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -20,12 +20,13 @@ pub struct Server {
     pub port: u16,
     directory: Arc<TempDir>,
     settings: Vec<String>,
-    /// What it finds in its environment.
+    /// Variables of its environment.
     environment: Vec<(&'static str, String)>,
 }
 
 impl Server {
-    /// Without persistence unless the settings say so. None where there is no `redis-server`, which is told as a skip.
+    /// Starts a server, without persistence unless the settings say otherwise. None where there is no `redis-server`, which
+    /// is printed as a skip.
     pub fn start(settings: &[&str]) -> Option<Server> {
         if process::is_missing() {
             return None;
@@ -33,12 +34,11 @@ impl Server {
         Some(Self::start_by(process::program(), settings))
     }
 
-    /// By this program.
     pub fn start_by(program: &'static str, settings: &[&str]) -> Server {
         Self::start_in(program, settings, Vec::new())
     }
 
-    /// The same, with this in its environment.
+    /// The same with these variables in its environment.
     pub fn start_in(program: &'static str, settings: &[&str], environment: Vec<(&'static str, String)>) -> Server {
         let port = process::ports::free_port();
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
@@ -48,7 +48,7 @@ impl Server {
         server
     }
 
-    /// A handle on the server of another, which whoever started it ends.
+    /// A handle on a server that is ended by whoever started it.
     #[allow(dead_code, reason = "only some of those who share this file have several threads")]
     pub fn like(other: &Self) -> Self {
         let Self { program, port, directory, settings, environment, .. } = other;
@@ -56,7 +56,6 @@ impl Server {
         Self { program, child: None, port: *port, directory, settings, environment }
     }
 
-    /// Starts the process, and waits until it answers.
     pub fn begin(&mut self) {
         let mut command = Command::new(self.program);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -83,20 +82,20 @@ impl Server {
         self.client().get_connection().unwrap()
     }
 
-    /// A command of an operator, or of whatever happens to a server.
+    /// Sends a command, as an operator would.
     #[track_caller]
     pub fn ask<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_ask(words).unwrap()
     }
 
-    /// A command of an operator to a server that may not answer.
+    /// Sends a command to a server that may not answer.
     pub fn try_ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
         let mut connection = self.client().get_connection_with_timeout(Duration::from_secs(2))?;
         connection.set_read_timeout(Some(Duration::from_secs(10)))?;
         redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
     }
 
-    /// Lets the time pass after which another node may take a shard whose owner did not let go.
+    /// Ends the leases of all shards, so that another node may take a shard whose owner did not release it.
     #[allow(dead_code, reason = "only some of those who share this file wait for leases")]
     pub fn leases_ran_out(&self) {
         for head in self.ask::<Vec<String>>(&["KEYS", "*:head"]) {
@@ -104,7 +103,7 @@ impl Server {
         }
     }
 
-    /// A store of three shards, as the contract's tests have them.
+    /// Options for a store of three shards, as the contract's tests have them.
     pub fn options(&self) -> RedisOptions {
         RedisOptions::new(self.url(), 3)
     }

@@ -1,4 +1,5 @@
-//! The number of shards: whoever does not say one takes what is there, and makes a register of four where nothing is.
+//! The number of shards: a node that does not set one uses what is there, and creates a register of four where there is
+//! none.
 
 use std::thread;
 
@@ -38,7 +39,7 @@ fn another_number_than_the_register_has_is_refused_with_both() {
     }
 }
 
-/// Whoever comes first decides, and those that set nothing go along.
+/// The first node decides, and the nodes that set nothing go along.
 #[test]
 fn nodes_that_start_at_once_on_an_empty_redis_agree() {
     let Some(server) = Server::start(&[]) else { return };
@@ -61,7 +62,7 @@ fn nodes_that_start_at_once_on_an_empty_redis_agree() {
     }
 }
 
-/// A Redis that lost keys is not taken for an empty one, nor for whole, by who does not know how many there were.
+/// A node that does not know how many shards there were takes a Redis that lost keys neither for empty nor for complete.
 #[test]
 fn heads_that_are_missing_or_left_over_are_found_whatever_their_number() {
     let Some(server) = Server::start(&[]) else { return };

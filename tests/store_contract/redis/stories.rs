@@ -1,16 +1,18 @@
-//! The stories of and R-4 (`allod::consistency`), which the fence and the expectations answer, on a real server.
+//! The stories of and R-4 (`allod::consistency`) on a real server; the fence and the expectations are the answer to
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::*;
 
-/// Batch 41 is queued on the old socket while its owner gives up waiting: it runs later, or never as something else.
+/// Batch 41 is still queued on the old socket when its owner gives up waiting. It may run later, but nothing else may run in
+/// its name.
 #[test]
 fn a_batch_that_arrives_late_changes_nothing_once_the_shard_was_taken_anew() {
     let Some(mut begun) = Begun::new(&[]) else { return };
     let late = batch(&begun.head, 0, vec![put("10.0.0.7", 5, None)]);
-    // The outcome is unknown, so the owner takes the shard anew before it reads, and writes another batch of that number.
+    // The outcome is unknown, so the owner takes the shard anew before it reads, and writes another batch with that number.
     begun.head = wait(begun.store.take(ShardId(0), token(2))).unwrap();
     assert_eq!(begun.head.seq.0 + 1, late.seq.0);
     begun.commit(vec![put("10.0.0.7", 6, None)]).unwrap();
@@ -27,7 +29,7 @@ fn an_answer_that_does_not_come_is_unknown_and_the_same_bytes_settle_it() {
     let batches: Arc<[Batch]> = [next.clone()].into();
     let first = wait(begun.store.commit(Arc::clone(&batches)));
     assert!(matches!(first, Err(CommitError::Unknown { .. })), "{first:?}");
-    // The bytes are still queued at the server, on the connection that was given up. They run, and run once.
+    // The bytes are still queued at the server, on the connection that was given up. They run, but only once.
     let committed = loop {
         match wait(begun.store.commit(Arc::clone(&batches))) {
             Ok(committed) => break committed,
@@ -40,7 +42,7 @@ fn an_answer_that_does_not_come_is_unknown_and_the_same_bytes_settle_it() {
     assert_eq!(begun.held().len(), 1);
 }
 
-/// A failover goes back to a replica with the old epoch: two nodes hold the same number.
+/// A failover goes back to a replica with the old epoch, so two nodes hold the same number.
 #[test]
 fn the_token_fences_where_the_epoch_went_back() {
     let Some(begun) = Begun::new(&[]) else { return };
@@ -49,7 +51,7 @@ fn the_token_fences_where_the_epoch_went_back() {
     begun.server.lapse();
     let mut other = begun.server.open().map(|store| (wait(store.take(ShardId(0), token(2))).unwrap(), store)).unwrap();
     assert_eq!(other.0.epoch, Epoch(2));
-    // The server is as it was before that take-over; a third takes the shard, and is given the same epoch.
+    // The server is as it was before that take-over. A third node takes the shard and gets the same epoch.
     for (field, value) in &before {
         let _: u64 = begun.server.ask(&["HSET", "{allod}:0:head", field, value]);
     }
@@ -65,7 +67,7 @@ fn the_token_fences_where_the_epoch_went_back() {
     wait(third.commit([good].into())).unwrap();
 }
 
-/// A paused owner wakes: what it answers without a write is proved to be its own first.
+/// A paused owner wakes: before it answers without a write, it must prove that it is still the owner.
 #[test]
 fn an_owner_that_was_replaced_cannot_prove_that_it_is_one() {
     let Some(begun) = Begun::new(&[]) else { return };
@@ -103,7 +105,7 @@ fn a_release_and_a_grant_of_one_address_are_one_operation() {
         put("10.0.0.5", 8, None),
         gone("10.0.0.5", 8),
         put("10.0.0.5", 9, None),
-        // Granted and let go within the batch: only that nothing was there is compared.
+        // Granted and released within the batch: only that nothing was there before is compared.
         put("10.0.0.9", 10, None),
         gone("10.0.0.9", 10),
         gone("2001:db8::5", 7),
@@ -115,7 +117,7 @@ fn a_release_and_a_grant_of_one_address_are_one_operation() {
     assert_eq!(marks, [1, 9, 11]);
     // The history keeps every step.
     assert_eq!(wait(begun.store.history(ShardId(0), Seq(2), 10)).unwrap()[0].acts[0].steps, steps);
-    // And what was only passed through must have been free.
+    // And an address that was only held within the batch must have been free.
     let refused = begun.commit(vec![put("10.0.0.5", 12, None), gone("10.0.0.5", 12)]);
     assert!(matches!(refused, Err(CommitError::Mismatch { expected: None, found: Some(9), .. })), "{refused:?}");
 }
@@ -140,11 +142,11 @@ fn a_mismatch_names_what_is_there_and_writes_nothing() {
         (put("2001:db8::5", 9, None), None, Some(6)),
         (gone("2001:db8::6", 9), Some(9), None),
         (config_step(network(1)), None, Some(1)),
-        // A mark whose bytes begin like those of another.
+        // A mark that begins with the bytes of another one.
         (gone("10.0.0.5", 0), Some(0), Some(1 << 40)),
     ] {
         let key = step.key;
-        // Behind good ones, so that a store that writes as it goes is found out.
+        // After good steps, to detect a store that writes before it has checked everything.
         match begun.commit(vec![put("10.0.0.4", 8, None), put("2001:db8::4", 8, None), step]) {
             Err(CommitError::Mismatch { shard, seq, network: id, key: at, expected: wanted, found: there }) => {
                 assert_eq!((shard, seq.0, id, at), (ShardId(0), begun.head.seq.0 + 1, network(1), key));
@@ -170,8 +172,8 @@ fn several_shards_are_committed_together_or_not_at_all() {
     assert!(wait(begun.store.history(ShardId(1), Seq(0), 10)).unwrap().is_empty());
 }
 
-/// After a commit in doubt an owner takes its shard anew, beside the renewal of its lease. The renewal is of the tenure, not
-/// of the token that it saw when it was asked for.
+/// After a doubtful commit an owner takes its shard anew while its lease is being renewed. The renewal belongs to the
+/// tenure, not to the token that was current when it was requested.
 #[test]
 fn a_lease_that_is_renewed_while_its_shard_is_taken_anew_is_not_lost() {
     let Some(begun) = Begun::new(&[]) else { return };

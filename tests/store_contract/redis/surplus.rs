@@ -1,5 +1,5 @@
-//! A change that broke off in its middle, as when a server is no Redis, or of a release that did not ask what it may do before
-//! it wrote: its batch is in the log, and the head stands before it.
+//! A change that broke off in its middle, because the server is not really Redis, or because an earlier release did not
+//! check its rights before it wrote. Its batch is in the log, but the head stands before it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::*;
 const LOG: &str = "{allod}:0:log";
 const HEAD: &str = "{allod}:0:head";
 
-/// These keys are as they were.
+/// Restores the chosen keys.
 fn goes_back(server: &Server, to: &BTreeMap<String, Vec<u8>>, is_so: impl Fn(&str) -> bool) {
     let mut connection = server.connection();
     for key in lies(server).keys().chain(to.keys()).filter(|key| is_so(key)) {
@@ -22,11 +22,12 @@ fn goes_back(server: &Server, to: &BTreeMap<String, Vec<u8>>, is_so: impl Fn(&st
     }
 }
 
-/// A register in which the last of these changes broke off: of what it wrote the log has it, and whatever is not to go back.
+/// A register in which the last change broke off. Its batch is in the log; its writes to the keys that `is_back` chooses are
+/// undone.
 fn broken(before: usize, is_back: impl Fn(&str) -> bool) -> Option<Server> {
     let mut begun = Begun::new(&[])?;
     begun.commit((1..9).map(|n| put(&format!("10.0.0.{n}"), 5, None)).collect()).unwrap();
-    // Further than is read at once.
+    // More than is read at once.
     for n in 0..before as u64 {
         begun.commit(vec![put(&format!("10.1.{}.{}", n / 200, n % 200), 6 + n, None)]).unwrap();
     }
@@ -52,7 +53,7 @@ fn a_change_that_broke_off_before_it_changed_anything_is_cut_off_and_the_registe
         kept.pop();
         assert_eq!(server.ask::<Vec<(String, Vec<Vec<u8>>)>>(&["XRANGE", LOG, "-", "+"]), kept);
         let mut begun = Begun { server, store, head };
-        // By the number that was in the log, and another content.
+        // With the number of the batch in the log, but another content.
         begun.commit(vec![put("10.0.9.9", 7_000, None), gone("10.0.0.2", 5)]).unwrap();
         assert_eq!(begun.held().len(), 8 + before);
         assert_eq!(wait(begun.store.history(ShardId(0), head.seq, 10)).unwrap().len(), 1);
@@ -71,7 +72,7 @@ fn a_change_that_broke_off_after_it_changed_something_is_neither_kept_nor_taken_
     assert_eq!(lies(&server)[LOG], lay[LOG]);
 }
 
-/// Nothing breaks off twice: a head that went back, or was changed by hand.
+/// A change never breaks off twice: the head went back, or somebody changed it by hand.
 #[test]
 fn a_log_that_is_further_than_one_change_ahead_is_left_alone() {
     let Some(mut begun) = Begun::new(&[]) else { return };
@@ -82,6 +83,9 @@ fn a_log_that_is_further_than_one_change_ahead_is_left_alone() {
     begun.server.leases_ran_out();
     let lay = lies(&begun.server);
     let refused = loaded(&begun.server.open().unwrap()).unwrap_err();
-    assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("no change that broke off")), "{refused:?}");
+    assert!(
+        matches!(&refused, StoreError::Damaged(text) if text.contains("not a change that broke off")),
+        "{refused:?}"
+    );
     assert_eq!(lies(&begun.server)[LOG], lay[LOG]);
 }

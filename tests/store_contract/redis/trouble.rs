@@ -1,10 +1,12 @@
-//! What operators, crashes, full memories and emptied servers do to a register, and what the store says.
+//! What operators, crashes, full memory and emptied servers do to a register, and what the store says.
 
 use std::time::{Duration, Instant};
 
+use allod::store::redis::examine::examine;
 use allod::store::redis::{RedisOptions, RedisStore};
 
 use super::*;
+use crate::crash::until;
 
 fn said(error: &StoreError) -> String {
     error.to_string()
@@ -40,7 +42,7 @@ fn a_cut_connection_is_replaced_and_nothing_happens_twice() {
     assert_eq!(wait(begun.store.history(ShardId(0), Seq(1), 100)).unwrap().len(), 20);
 }
 
-/// Redis (`timeout`) and firewalls end connections that say nothing for long.
+/// Redis (`timeout`) and firewalls close connections that are idle for long.
 #[test]
 fn what_only_reads_is_asked_again_where_its_connection_was_closed_meanwhile() {
     let Some(mut begun) = Begun::new(&[]) else { return };
@@ -70,7 +72,7 @@ fn a_server_that_is_gone_is_not_applied_and_one_that_comes_back_is_used() {
     begun.server.kill();
     let next = batch(&begun.head, 0, vec![put("10.0.0.2", 6, None)]);
     let answers: Vec<_> = (0..3).map(|_| wait(begun.store.commit([next.clone()].into()))).collect();
-    // The first may have gone out on the connection that broke; then there is none.
+    // The first request may have gone out on the broken connection; after it there is none.
     let refused = matches!(answers[2], Err(CommitError::NotApplied { cause: StoreError::Io { .. } }));
     assert!(refused && answers[0].is_err(), "{answers:?}");
     assert_eq!(begun.store.health(), StoreHealth::Ready);
@@ -110,7 +112,7 @@ fn an_emptied_server_stops_the_store_and_the_next_start() {
     assert!(problem.contains("emptied"), "{problem}");
     assert_eq!(begun.store.health(), StoreHealth::Failed);
     assert!(wait(begun.store.take(ShardId(0), token(2))).is_err());
-    // A server that kept this register does not take the empty one for it; one that is told to, does.
+    // A server that remembers this register does not accept the empty one for it, unless it is told to.
     let refused = RedisStore::open(noted.clone()).unwrap_err();
     assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("--accept-new-store")), "{refused:?}");
     let accepted = RedisStore::open(RedisOptions { accept_new_store: true, ..noted.clone() }).unwrap();
@@ -131,7 +133,7 @@ fn another_register_than_the_one_noted_is_refused() {
     drop(RedisStore::open(at(&one)).unwrap());
 }
 
-/// Two servers would give back the same late journals, and write over each other's notes.
+/// Two servers would give back the same late journals, and overwrite each other's notes.
 #[test]
 fn a_directory_of_another_server_is_refused_with_what_to_do_until_that_one_has_ended() {
     let Some(server) = Server::start(&[]) else { return };
@@ -164,7 +166,7 @@ fn a_head_that_is_missing_is_damage() {
     assert!(matches!(&refused, StoreError::Damaged(text) if text.contains("{allod}:0:head")), "{refused:?}");
 }
 
-/// The head is behind what was acknowledged: a restart without its file, a failover to an old replica.
+/// The head is behind what was acknowledged, as after a restart without its file or a failover to an old replica.
 #[test]
 fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
     let back = |begun: &Begun| {
@@ -180,7 +182,7 @@ fn a_server_that_went_back_is_noticed_and_nothing_more_is_granted() {
         back(&begun);
         let problem = if way == "commit" {
             let next = vec![put("10.0.0.3", 7, None)];
-            // Noticed, and told when it is clear that it cannot be healed: what Redis has does not fit.
+            // It is noticed, and reported once it is clear that it cannot be healed: what Redis has does not fit.
             assert!(matches!(
                 begun.commit(next.clone()),
                 Err(CommitError::NotApplied { cause: StoreError::Io { .. } })
@@ -206,7 +208,7 @@ fn other_shards_another_format_and_a_bad_prefix_are_refused() {
         matches!(&refused, StoreError::Foreign(text) if text.contains("register of 3 shards") && text.contains("says 4")),
         "{refused:?}"
     );
-    // Under another prefix it is another register.
+    // Another prefix is another register.
     let other =
         RedisStore::open(RedisOptions { shards: Some(4), prefix: "other".to_owned(), ..server.options() }).unwrap();
     assert_ne!(other.info().register, server.open().unwrap().info().register);
@@ -226,7 +228,7 @@ fn a_server_that_evicts_is_refused() {
 #[test]
 fn a_server_that_is_switched_to_evicting_grants_nothing_until_it_is_switched_back() {
     let Some(begun) = Begun::new(&[]) else { return };
-    let becomes = |health| super::replicated::until("another health", || begun.store.health() == health);
+    let becomes = |health| until("another health", || begun.store.health() == health);
     let () = begun.server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     becomes(StoreHealth::Hindered);
     assert!(begun.store.obstacle().contains("allkeys-lru"), "{}", begun.store.obstacle());
@@ -234,18 +236,18 @@ fn a_server_that_is_switched_to_evicting_grants_nothing_until_it_is_switched_bac
     becomes(StoreHealth::Ready);
 }
 
-/// What was seen last counts until something else is seen.
+/// The last known setting counts until another one is seen.
 #[test]
 fn a_server_that_evicts_and_cannot_be_asked_any_more_is_not_taken_for_one_that_keeps_every_record() {
     let Some(server) = Server::start(&[]) else { return };
     let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
     let url = server.url().replace("redis://", "redis://allod:secret@");
     let store = RedisStore::open(RedisOptions { url, ..server.options() }).unwrap();
-    let becomes = |health| super::replicated::until("another health", || store.health() == health);
+    let becomes = |health| until("another health", || store.health() == health);
     let () = server.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
     becomes(StoreHealth::Hindered);
     let () = server.ask(&["ACL", "SETUSER", "allod", "-info", "-config"]);
-    // Once more than the look whose end is not seen.
+    // One look more, since the end of the first one cannot be seen.
     let refusals = || {
         server
             .ask::<String>(&["INFO", "commandstats"])
@@ -256,7 +258,7 @@ fn a_server_that_evicts_and_cannot_be_asked_any_more_is_not_taken_for_one_that_k
             })
             .sum::<u64>()
     };
-    super::replicated::until("it was asked twice", || refusals() >= 2);
+    until("it was asked twice", || refusals() >= 2);
     assert_eq!(store.health(), StoreHealth::Hindered);
     assert!(store.obstacle().contains("allkeys-lru"), "{}", store.obstacle());
     let () = server.ask(&["ACL", "SETUSER", "allod", "+config"]);
@@ -275,7 +277,7 @@ fn a_server_where_info_and_config_are_not_permitted_is_used() {
     check(&store, &run, 0x200, "without INFO");
 }
 
-/// The command of deploy/README.md that makes a user.
+/// The command in deploy/README.md that creates the user.
 pub fn user_of_the_directions() -> Vec<&'static str> {
     let directions = include_str!("../../../deploy/README.md");
     let (_, rights) = directions.split_once("`ACL SETUSER ").expect("a user is made");
@@ -283,7 +285,7 @@ pub fn user_of_the_directions() -> Vec<&'static str> {
     ["ACL", "SETUSER"].into_iter().chain(rights.split_whitespace()).collect()
 }
 
-/// The rights that deploy/README.md gives are enough, and `CONFIG SET` among them.
+/// The rights that deploy/README.md gives are sufficient; `CONFIG SET` is one of them.
 #[test]
 fn the_user_of_the_directions_may_do_all_that_is_needed() {
     let Some(server) = Server::start(&["--hash-max-listpack-value", "64"]) else { return };
@@ -297,7 +299,7 @@ fn the_user_of_the_directions_may_do_all_that_is_needed() {
     check(&store, &run, 0x200, "as the user of the directions");
 }
 
-/// A right that is missing shows at the start, not in the middle of a change.
+/// A missing right shows at the start, not in the middle of a change.
 #[test]
 fn a_user_who_may_not_write_is_refused_at_the_start() {
     let Some(server) = Server::start(&[]) else { return };
@@ -307,7 +309,7 @@ fn a_user_who_may_not_write_is_refused_at_the_start() {
     assert!(matches!(refused, StoreError::Io { .. }), "{refused:?}");
 }
 
-/// A script is not rolled back: what it wrote before an error stays, so nobody may say that nothing was done.
+/// A script is not rolled back: what it wrote before an error stays, so the store must not say that nothing was done.
 #[test]
 fn an_error_inside_a_script_leaves_its_outcome_unknown_and_a_refusal_before_it_does_not() {
     let Some(mut begun) = Begun::new(&[]) else { return };
@@ -321,7 +323,7 @@ fn an_error_inside_a_script_leaves_its_outcome_unknown_and_a_refusal_before_it_d
     assert!(matches!(&refused, Err(CommitError::NotApplied { cause: StoreError::Io { .. } })), "{refused:?}");
     let () = begun.server.ask(&["ACL", "SETUSER", "allod", "+evalsha"]);
     begun.commit(vec![put("10.0.0.1", 5, None)]).unwrap();
-    // Somebody wrote into the log: nothing can be put behind it.
+    // Somebody wrote into the log, and now nothing can be appended.
     let _: String = begun.server.ask(&["XADD", "{allod}:0:log", "99-0", "x", "x"]);
     let refused = begun.commit(vec![put("10.0.9.1", 6, None)]);
     assert!(matches!(&refused, Err(CommitError::Unknown { .. })), "{refused:?}");
@@ -338,7 +340,7 @@ fn with_full_memory_nothing_is_granted_and_what_lets_go_is_taken() {
     assert_eq!(begun.store.health(), StoreHealth::Full);
     begun.commit(names.iter().take(100).map(|name| gone(name, 5)).collect()).unwrap();
     assert_eq!(begun.held().len(), 100);
-    // A start finds it so and goes on.
+    // A start accepts that and goes on.
     wait(begun.store.release()).unwrap();
     let again = begun.server.open().unwrap();
     wait(again.take(ShardId(0), token(2))).unwrap();
@@ -379,7 +381,7 @@ fn a_server_that_accepts_and_says_nothing_is_not_waited_for_long() {
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
-/// As when what lies in Redis is replaced by an import, while connections stand: nothing tells of it but what is there.
+/// As when an import replaces what is in Redis while connections stand: only the data itself shows it.
 #[test]
 fn another_register_in_the_place_of_the_own_one_stops_the_store_whatever_it_asks_first() {
     type Ask = fn(&Begun) -> Result<(), StoreError>;
@@ -425,4 +427,26 @@ fn another_register_in_the_place_of_the_own_one_stops_the_store_whatever_it_asks
         assert!(wait(begun.store.take(ShardId(0), token(4))).is_err(), "{what}");
         assert_eq!(rights::lies(&begun.server), there, "{what}: it wrote there");
     }
+}
+
+/// A newer program may write what this one cannot read, or a person may have edited the entry.
+#[test]
+fn a_node_whose_entry_cannot_be_read_is_named_by_who_examines_redis() {
+    let Some(begun) = Begun::new(&[]) else { return };
+    let unread = || {
+        let findings = examine(&begun.server.options()).unwrap().findings.into_iter();
+        findings.map(|finding| finding.problem).filter(|problem| problem.contains("cannot read")).collect::<Vec<_>>()
+    };
+    assert_eq!(unread(), Vec::<String>::new());
+    let seen_ms = begun.server.ask::<Vec<u64>>(&["TIME"])[0] * 1_000;
+    let in_time = format!("00ff {seen_ms} what a later release says");
+    let long_gone = format!("00ff {} what a later release says", seen_ms - 60_000);
+    for (name, entry) in [("edited", "by hand"), ("newer", in_time.as_str()), ("gone", long_gone.as_str())] {
+        let () = begun.server.ask(&["HSET", "{allod}:nodes", name, entry]);
+    }
+    let mut told = unread();
+    told.sort();
+    let [edited, newer] = &told[..] else { panic!("{told:?}") };
+    assert!(edited.contains("node `edited` in `{allod}:nodes`") && newer.contains("node `newer`"), "{told:?}");
+    assert!(edited.contains("`HDEL {allod}:nodes edited`"), "{edited}");
 }

@@ -1,5 +1,5 @@
-//! A key that is gone is never taken for one that never was: a server threw it away, or it is on another one since the move
-//! of a slot broke off. Put something in its place, and an address has two holders.
+//! A missing key is never taken for one that never existed: a server may have evicted it, or it may be on another server
+//! since the move of a slot broke off. If something were put in its place, an address would have two holders.
 
 use allod::store::redis::RedisStore;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const NETWORK: &str = "00000000-0000-0000-0000-000000000001";
 
-/// What is there: IPv4 in two hashes, one of them full of others; IPv6 in several; blocks of both.
+/// A register with IPv4 in two hashes, one of them full of other addresses; IPv6 in several hashes; blocks of both families.
 fn register() -> Option<Begun> {
     let mut begun = Begun::new(&[])?;
     begun.commit((0..20).map(|n| put(&format!("10.0.0.{n}"), 5, None)).collect()).unwrap();
@@ -16,7 +16,7 @@ fn register() -> Option<Begun> {
     Some(begun)
 }
 
-/// A change that concerns this key, and would go well if the key had never been.
+/// A change that concerns this key, and would succeed if the key had never existed.
 fn change(key: &str) -> Vec<Step> {
     match key.split(':').nth(2).unwrap() {
         "log" | "networks" | "c" | "i4" | "k" => vec![put("10.0.9.9", 9, None)],
@@ -53,7 +53,7 @@ fn nothing_is_put_where_a_key_is_gone_and_nothing_is_loaded_without_it() {
             panic!("{key}: {refused:?}")
         };
         assert!(text.contains(&format!("lost `{key}`")), "{key}: {text}");
-        // These two are read by commits only.
+        // Only commits read these two.
         if !key.ends_with(":log") && !key.contains(":k:") {
             let fresh = server.open().unwrap();
             server.leases_ran_out();
@@ -63,7 +63,7 @@ fn nothing_is_put_where_a_key_is_gone_and_nothing_is_loaded_without_it() {
         }
         let () = ::redis::cmd("RESTORE").arg(key).arg(0).arg(kept).query(&mut server.connection()).unwrap();
     }
-    // And with everything back it goes on as before.
+    // With everything restored it goes on as before.
     let store = server.open().unwrap();
     server.leases_ran_out();
     let head = wait(store.take(ShardId(0), token(900))).unwrap();
@@ -71,7 +71,7 @@ fn nothing_is_put_where_a_key_is_gone_and_nothing_is_loaded_without_it() {
     assert_eq!(wait(store.load(ShardId(0), token(900))).unwrap().networks[0].entries.len(), 173);
 }
 
-/// A block looks at hashes in which it changes nothing.
+/// A block checks hashes in which it changes nothing.
 #[test]
 fn a_block_is_not_put_over_a_hash_that_is_gone_and_an_address_not_beside_one() {
     for (key, step) in [
@@ -90,7 +90,7 @@ fn a_block_is_not_put_over_a_hash_that_is_gone_and_an_address_not_beside_one() {
     }
 }
 
-/// `networks` says of each network what it has, whatever comes and goes.
+/// `networks` says for each network which kinds of keys it has.
 #[test]
 fn what_a_network_has_is_noted_as_it_comes_and_goes() {
     let Some(mut begun) = Begun::new(&[]) else { return };

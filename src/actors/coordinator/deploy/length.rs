@@ -1,5 +1,5 @@
-//! How long an answer that tells of a whole deployment becomes, by an upper estimate: it is known before anything is changed, so
-//! that nothing is done that nobody can be told.
+//! Estimates, from above, how long an answer about a whole deployment becomes. The estimate is made before anything is
+//! changed, so that nothing is done whose answer would not fit.
 //!
 //! Before: `deploy` and `record`. Review notes: does a new member of a reservation fit into [`ANSWERED_RESERVATION_BYTES`]? Does
 //! `core::network::deploy` refuse nothing that this would not?
@@ -12,20 +12,20 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{NetworkConfig, SubnetConfig};
 use crate::limits::{ANSWERED_RESERVATION_BYTES, WHOLE_ANSWER_BYTES_MAX};
 
-/// Everything of a wish but its reservation and texts.
+/// Length of everything in a wish but its reservation and texts.
 const WISH: usize = 256;
-/// An address or a text in a list, with what stands around it.
+/// Length of an address or a text in a list, with what surrounds it.
 const LISTED: usize = 48;
 
 /// The sum so far.
 #[derive(Default)]
 pub(super) struct AnswerLength {
     bytes: usize,
-    /// What the network and the subnet of the last one took: most are of the same.
+    /// The length of the network and the subnet of the last one: most are the same.
     place: Option<(Arc<NetworkConfig>, Option<Arc<SubnetConfig>>, usize)>,
 }
 
-/// A text with its quotes, and what is written for each of its characters.
+/// Length of a text with its quotes, counting what is written for each of its characters.
 fn text(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
@@ -40,7 +40,7 @@ fn optional(value: Option<&str>) -> usize {
 }
 
 impl AnswerLength {
-    /// One more reservation.
+    /// Adds one more reservation.
     pub(super) fn add(&mut self, view: &View) {
         let held = &view.reservation;
         let holder = &held.holder;
@@ -75,13 +75,13 @@ impl AnswerLength {
         bytes
     }
 
-    /// May it be answered?
+    /// Is the answer short enough?
     pub(super) fn fits(&self) -> bool {
         self.bytes <= WHOLE_ANSWER_BYTES_MAX
     }
 }
 
-/// May it be told what networks decided about a plan?
+/// Does what networks decided about a plan fit into an answer?
 ///
 /// # Errors
 /// `invalid_argument`, saying what to do.
@@ -99,7 +99,7 @@ pub(super) fn can_be_told<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Re
     Err(too_long_to_tell(length.bytes, let_go))
 }
 
-/// A deployment that holds more than one answer tells of.
+/// The refusal of a deployment that holds more than one answer can list.
 pub(super) fn too_much_held() -> Refusal {
     let problem = format!(
         "may hold more than the {WHOLE_ANSWER_BYTES_MAX} bytes of an answer tell of; ip.list with this `scope` shows it page by page"

@@ -1,7 +1,7 @@
 //! The record of a deployment: locked against other acts on it, found, written in one commit with what it is about; shown,
-//! listed, and deleted.
+//! listed, and deleted; and compared with what the store has of it.
 //!
-//! Before: `deploy` and `settle`. After: `joint`, and the table in `actors::deployments`.
+//! Before: `deploy` and `settle`, and the self-check. After: `joint`, and the table in `actors::deployments`.
 //!
 //! Review notes: is the table written only behind an acknowledged commit? Does a refusal leave by `seen_durably`?
 
@@ -18,6 +18,7 @@ use crate::actors::coordinator::locked::{LockedAct, is_in_doubt};
 use crate::actors::coordinator::{Coordinator, Done, Outcomes, lost};
 use crate::actors::deployments::KnownRecord;
 use crate::actors::routes::Lane;
+use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault};
 use crate::core::command::{Command, Filter};
 use crate::core::deployment::{Deployment, Settle, Stage};
@@ -38,10 +39,43 @@ pub(super) enum Conclusion {
     Look,
 }
 
+/// What a deployment, or the end of a plan, changes.
+pub(super) struct DeploymentChange<'a> {
+    /// What its networks decided.
+    pub(super) parts: Vec<UnitPart>,
+    /// Its record from then on; none: it has none any more.
+    pub(super) record: Option<Arc<Deployment>>,
+    /// What to do where it is more than everybody else should wait for.
+    pub(super) fewer: &'a str,
+}
+
 /// A deployment that nobody else acts on.
 pub(super) struct DeploymentSeat {
     pub(super) known: KnownRecord,
     _locked: LockedAct,
+}
+
+/// A record as it is in memory and in the store, where that is not the same.
+pub(in crate::actors) struct ComparedRecord {
+    pub(in crate::actors) memory: Option<Arc<Deployment>>,
+    pub(in crate::actors) stored: Option<Arc<Deployment>>,
+}
+
+/// Compares a record with what the store has of it, while nobody else acts on the deployment. From what is another thing in memory
+/// nothing goes on: it goes by the store from then on.
+pub(in crate::actors) async fn compare_record(
+    shared: &Arc<Shared>,
+    name: &Scope,
+) -> Result<Option<ComparedRecord>, Box<Fault>> {
+    let asker = Coordinator::of_itself(shared);
+    let DeploymentSeat { known, _locked } = asker.seat(name).await?;
+    let stored = asker.reloaded(Arc::clone(&known.lane)).await?;
+    if stored.record == known.record {
+        return Ok(None);
+    }
+    let compared = ComparedRecord { memory: known.record, stored: stored.record.clone() };
+    asker.knows(name, stored);
+    Ok(Some(compared))
 }
 
 impl Coordinator {
@@ -53,12 +87,17 @@ impl Coordinator {
         let mut known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
         if !known.stands() {
             known = self.reloaded(known.lane).await?;
-            match known.record {
-                Some(_) => self.shared.deployments.put(name, known.clone()),
-                None => self.shared.deployments.remove(name),
-            }
+            self.knows(name, known.clone());
         }
         Ok(DeploymentSeat { known, _locked: locked })
+    }
+
+    /// This is what the store has.
+    fn knows(&self, name: &Scope, known: KnownRecord) {
+        match known.record {
+            Some(_) => self.shared.deployments.put(name, known),
+            None => self.shared.deployments.remove(name),
+        }
     }
 
     /// A record as the store has it.
@@ -70,7 +109,8 @@ impl Coordinator {
     }
 
     pub(super) fn missing(name: &Scope) -> Box<Fault> {
-        let hint = "deployment.list shows those that there are; what a scope holds without one goes by scope.release";
+        let hint =
+            "deployment.list shows the existing ones; scope.release releases what a scope holds without a deployment";
         let (missing, what) = (Missing::Deployment, format!("`{name}`"));
         Refusal::NotFound { missing, what, hint: Some(hint.to_owned()) }.into()
     }
@@ -91,15 +131,16 @@ impl Coordinator {
     }
 
     /// Commits the networks' parts and the record, if it changes, and notes it. More than nobody else need wait for is refused,
-    /// also where it is only looked what would be, with `fewer` for what to do.
+    /// also where it is only looked what would be.
     pub(super) async fn conclude(
         &self,
         seat: &DeploymentSeat,
-        (holds, seen): (Holds, SeenMemories),
-        mut parts: Vec<UnitPart>,
-        (record, fewer): (Option<Arc<Deployment>>, &str),
+        holds: Holds,
+        seen: SeenMemories,
+        change: DeploymentChange<'_>,
         conclusion: Conclusion,
     ) -> Result<(), Box<Fault>> {
+        let DeploymentChange { mut parts, record, fewer } = change;
         let known = &seat.known;
         let changed = record != known.record;
         if changed {
@@ -110,8 +151,8 @@ impl Coordinator {
         if bytes > bytes_max {
             let changes = counted(parts.iter().map(|part| part.changes).sum::<usize>(), "record");
             let problem = format!(
-                "are too many: {changes} would change, which counts for {bytes} bytes of one commit, for which everybody else waits, and at \
-                 most {bytes_max} may become durable at once; {fewer}"
+                "are too many: {changes} would change, which takes {bytes} bytes of one commit, for which everybody else would \
+                 wait; at most {bytes_max} are allowed; {fewer}"
             );
             drop(holds);
             return Err(self.seen_durably(seen, Refusal::invalid("instances", problem).into()).await);
@@ -218,8 +259,8 @@ impl Coordinator {
         {
             self.begin()?;
             let holds = Holds::of(&self.shared, &[]).await?;
-            let nothing_else = (holds, Vec::new());
-            self.conclude(&seat, nothing_else, Vec::new(), (None, ""), Conclusion::Commit).await.map_err(|fault| {
+            let nothing_left = DeploymentChange { parts: Vec::new(), record: None, fewer: "" };
+            self.conclude(&seat, holds, Vec::new(), nothing_left, Conclusion::Commit).await.map_err(|fault| {
                 match *fault {
                     // What it held was let go all the same.
                     Fault::Unavailable { problem, .. } => {

@@ -1,7 +1,7 @@
 //! How a plan ends: `deployment.commit` and `deployment.revert`, for all of its instances or for some.
 //!
-//! Before: the coordinator, and `record`, which has the deployment locked. Each network decides what becomes of its holdings;
-//! all of it is one commit with the record.
+//! Before: the coordinator, and `record`, which holds the lock of the deployment. Each network decides what happens to its
+//! holdings; all of it is one commit with the record.
 //!
 //! Review notes: does a refusal leave by `seen_durably`?
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Names;
-use super::record::Conclusion;
+use super::record::{Conclusion, DeploymentChange};
 use crate::actors::Fault;
 use crate::actors::committer::UnitPart;
 use crate::actors::coordinator::joint::{Holds, seen_of};
@@ -22,11 +22,11 @@ use crate::core::outcome::Outcome;
 use crate::core::refusal::{PlanHindrance, Refusal};
 use crate::core::types::{Name, Owner, Scope, Version};
 
-/// Which end of a plan is asked for.
+/// The end of a plan that is asked for.
 struct PlanEnd<'a> {
     deployment: &'a Scope,
     plan: u64,
-    /// These instances only.
+    /// Only these instances.
     instances: Option<&'a [Owner]>,
     revert: bool,
 }
@@ -36,10 +36,10 @@ impl PlanEnd<'_> {
         if self.revert { Stage::Reverted } else { Stage::Committed }
     }
 
-    /// Did the plan end so already, for all that are meant? Then there is nothing left to do.
+    /// Has the plan already ended in this way, for all that are meant? Then there is nothing left to do.
     ///
     /// # Errors
-    /// `plan_conflict` where it cannot end so: it is not the latest, or it ended the other way.
+    /// `plan_conflict` if the plan cannot end in this way: it is not the latest, or it ended the other way.
     fn is_reached(&self, record: &Deployment) -> Result<bool, Refusal> {
         let (plan, ended) = (self.plan, self.stage());
         if record.plan != plan {
@@ -50,27 +50,29 @@ impl PlanEnd<'_> {
         for instance in self.instances.into_iter().flatten() {
             if let Some(how) = record.how_settled(instance).filter(|how| *how != ended) {
                 let was = if self.revert { "committed" } else { "reverted" };
-                let problem = format!("of plan {plan} it was {was} already; apply what is wished of it");
+                let problem = format!("was already {was} under plan {plan}; apply what you want for it");
                 let refusal = Box::new(self.conflict(record, problem, Some(how)));
                 return Err(Refusal::OfInstance { instance: instance.clone(), refusal });
             }
         }
-        // A repeat for some, whatever became of the others since.
+        // A repeat for some instances, whatever happened to the others since.
         let settled =
             |some: &[Owner]| !some.is_empty() && some.iter().all(|one| record.how_settled(one) == Some(ended));
         if record.stage == ended || self.instances.is_some_and(settled) {
             return Ok(true);
         }
-        // Of some everything was taken back, and the others kept what they had: there is nothing that a commit would let go. It
-        // closes a deploy of which the rest failed.
+        // Everything of some instances was taken back, and the others kept what they had: a commit would have nothing to
+        // release. It closes a deploy whose rest failed.
         let took_back_some = record.settled.iter().any(|settled| settled.reverted);
         let problem = match record.stage {
             Stage::Open => return Ok(false),
             Stage::Reverted if took_back_some => return Ok(true),
             Stage::Committed => {
-                format!("plan {plan} is committed, and cannot be reverted any more; apply what was wished before it")
+                format!(
+                    "plan {plan} is committed and can no longer be reverted; to undo it, apply what was wanted before"
+                )
             }
-            Stage::Reverted => format!("plan {plan} was reverted; apply the wishes again"),
+            Stage::Reverted => format!("plan {plan} was reverted; apply the deployment again"),
         };
         Err(self.conflict(record, problem, Some(record.stage)))
     }
@@ -81,14 +83,14 @@ impl PlanEnd<'_> {
         Refusal::PlanConflict { deployment, problem, expected: self.plan, actual, hindrance }
     }
 
-    /// How the plan has ended once it was ended for some instances, if nothing is left of it. The last of many such ends it as one
-    /// for all would; where some were committed and some reverted, in whichever order, it is committed: then the commit that
-    /// closes a deploy finds it so. But where what was reverted is as an earlier plan left it, that did not end, that commit has
-    /// something to let go.
+    /// How the plan has ended once it was ended for some instances, if nothing is left of it. The last of several such ends
+    /// does what one end for all would. If some were committed and some reverted, in whatever order, the plan is committed: so
+    /// the commit that closes a deploy finds it committed. But if what was reverted is as an earlier plan left it, and that
+    /// plan did not end, that commit has something to release.
     fn stage_by_parts(&self, after: &Deployment, decided: &DecidedEnd) -> Option<Stage> {
         match self.stage() {
             _ if decided.left > 0 => None,
-            // Ids that are not there take nothing back.
+            // Unknown ids take nothing back.
             Stage::Reverted if after.settled.is_empty() => None,
             Stage::Reverted if after.settled.iter().all(|settled| settled.reverted) => Some(Stage::Reverted),
             Stage::Open | Stage::Committed | Stage::Reverted => (!decided.earlier).then_some(Stage::Committed),
@@ -106,10 +108,10 @@ impl PlanEnd<'_> {
         if let Some(stage) = ends {
             after.stage = stage;
             if stage == Stage::Reverted && !(self.instances.is_some() && decided.others_keep) {
-                // All of it was reverted, in however many parts.
+                // Everything was reverted, in however many parts.
                 after.settled.retain(|settled| !settled.reverted);
             }
-            // What an earlier plan left, which was never committed, waits for its commit still.
+            // What an earlier plan left, and was never committed, still waits for its commit.
             after.uncommitted_since = after.uncommitted_since.filter(|_| decided.earlier);
         }
         if after != *record {
@@ -126,11 +128,11 @@ struct DecidedEnd {
     let_go: Vec<(Name, Address)>,
     /// Instances about which something was decided.
     instances: BTreeSet<Owner>,
-    /// Reservations about which something is still to be decided.
+    /// Number of reservations that are still to be decided.
     left: u64,
-    /// Something waits for a commit that earlier plans left, or granted.
+    /// Something that earlier plans left, or granted, waits for a commit.
     earlier: bool,
-    /// Others than those that are meant, and were reverted before, hold something.
+    /// Instances other than those that are meant, or were reverted before, hold something.
     others_keep: bool,
 }
 
@@ -168,14 +170,15 @@ impl Coordinator {
                 return Err(self.seen_durably(seen, fault).await);
             }
         };
-        let record = (Some(Arc::new(record)), "name some `instances` at a time");
         let ends = if self.dry_run { Conclusion::Look } else { Conclusion::Commit };
-        self.conclude(&seat, (holds, seen), decided.parts, record, ends).await?;
+        let (parts, record) = (std::mem::take(&mut decided.parts), Some(Arc::new(record)));
+        let change = DeploymentChange { parts, record, fewer: "name some `instances` at a time" };
+        self.conclude(&seat, holds, seen, change, ends).await?;
         decided.let_go.sort_unstable();
         Ok(Done::Settled(decided.let_go))
     }
 
-    /// Has each network decide what becomes of its holdings, under the holds.
+    /// Lets each network decide, under the holds, what happens to its holdings.
     async fn decide_end(
         &self,
         end: &PlanEnd<'_>,

@@ -1,8 +1,9 @@
 //! Random waits, releases and changes of configuration over one small network: who is served, and when nobody is.
 //!
-//! After each act the queue is served as the actor does it. Checked by asking the network about every waiter, one by one:
-//! whoever is served is the first for whom there was anything, and when the queue says that nobody can be served, nobody
-//! can, and nobody waits for what no room brings. `PROPTEST_CASES=20000 cargo test --lib queue::tests` is the long run.
+//! After each act the queue is served as the actor serves it. The tests check it by asking the network about every waiter, one
+//! by one: whoever is served is the first for whom there was anything, and when the queue says that nobody can be served,
+//! nobody can, and nobody waits for something that no freed room can bring.
+//! `PROPTEST_CASES=20000 cargo test --lib queue::tests` is the long run.
 
 use proptest::prelude::*;
 
@@ -17,7 +18,7 @@ use crate::core::types::{Generation, Name, NetworkId, Owner, Scope, ShardTime, S
 
 const NETWORK: NetworkId = NetworkId(7);
 
-/// Numbers that decide; when they are used up, all further ones are 0.
+/// Numbers that make the choices; when they are used up, all further ones are 0.
 struct Dice<'a>(std::slice::Iter<'a, u16>);
 
 impl Dice<'_> {
@@ -149,7 +150,7 @@ impl Dice<'_> {
         }
     }
 
-    /// Something else that happens.
+    /// Some other event.
     fn event(&mut self) -> Command {
         match self.below(16) {
             0..=6 => Command::Release(Box::new(Release { target: *self.target(), force: false, strict: false })),
@@ -190,8 +191,9 @@ impl Dice<'_> {
     }
 }
 
-/// Does its place matter? What one item of an acquire takes may be what another needs, and what an optional one takes may
-/// be what is needed: such a request may fit because somebody else took something. It is tried when something comes free.
+/// Does the order of its items matter? What one item of an acquire takes may be what another needs, and what an optional item
+/// takes may be what a required one needs: such a request may fit because another took something. It is tried when something
+/// becomes free.
 fn is_greedy(command: &Command) -> bool {
     let Command::Acquire(ask) = command else { return false };
     let alike = ask.items.windows(2).all(|pair| pair[0].wish == pair[1].wish);
@@ -285,7 +287,7 @@ impl World {
         }
     }
 
-    /// As the actor does it: whatever frees something is followed by serving.
+    /// Serves as the actor does: whatever frees something is followed by serving.
     fn serve(&mut self) {
         let mut tries = 0;
         while let Some(arrival) = self.queue.next(&self.network) {
@@ -360,7 +362,7 @@ impl World {
         self.check();
     }
 
-    /// Every index against the waiters.
+    /// Compares every index with the waiters.
     fn check(&self) {
         let queue = &self.queue;
         let of_groups: BTreeSet<Arrival> = queue.groups.values().flat_map(|group| &group.waiters).copied().collect();
@@ -375,7 +377,7 @@ impl World {
 }
 
 fn context(now: u64) -> Context {
-    // The same draws each time: luck is not what is tested.
+    // The same draws each time: chance is not under test.
     Context {
         now: ShardTime(now),
         wall: WallTime(now),
@@ -424,7 +426,7 @@ fn allocate(owner: &str, wish: Wish) -> Command {
     Command::Allocate(Box::new(Allocate { holder, wish, options: GrantOptions::default() }))
 }
 
-/// What is freed is held against wishes, not against requests.
+/// What is freed is compared with wishes, not with requests.
 #[test]
 fn a_release_tries_nobody_whom_it_cannot_fit() {
     let mut world = World::new();
@@ -449,7 +451,7 @@ fn a_release_tries_nobody_whom_it_cannot_fit() {
     let decision = world.decide(&release(&held[0])).unwrap();
     world.apply(&decision);
     assert_eq!(world.queue.next(&world.network), None, "none of five hundred is tried");
-    // The last one is an IPv6 address: for the first of them, and then for nobody.
+    // The last one is an IPv6 address: for the first waiter, and then for nobody.
     let decision = world.decide(&release(held.last().unwrap())).unwrap();
     world.apply(&decision);
     assert_eq!(world.queue.next(&world.network), Some(0));

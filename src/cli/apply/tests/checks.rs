@@ -1,4 +1,4 @@
-//! What is refused before anything is changed: by the file alone, or by the server unless an earlier change makes room.
+//! Refusals before anything is changed: because of the file alone, or by the server unless an earlier change makes room.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn subnets_of_one_realm_that_overlap_in_the_file_are_refused_without_a_server() 
     elsewhere["realm"] = json!("lab");
     let apart = tables(json!({"network": [of("a", "10.0.0.0/16"), elsewhere.clone()]})).unwrap();
     assert_eq!(steps(&apart, &[], false).unwrap().len(), 2);
-    // Its table need not say in which realm a network is that is there.
+    // The table of an existing network need not name its realm.
     elsewhere["id"] = json!("00000000-0000-4000-8000-000000000002");
     let unsaid = tables(json!({"network": [of("a", "10.0.0.0/16"), of("b", "10.0.7.0/24")]})).unwrap();
     assert_eq!(steps(&unsaid, &[elsewhere], false).unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! Names that change hands within one file: chains and circles of `renamed_from`.
+//! Names that change hands within one file: chains and cycles of `renamed_from`.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::diff::{Step, steps};
 use super::super::file::{Table, tables};
 use crate::core::address::Range;
 
-/// A network as a server answers it, its id made of its number.
+/// A network in the server's form; its id contains its number.
 fn there(name: &str, number: u32, cidr: &str) -> Value {
     let range = cidr.parse::<Range>().unwrap().to_string();
     json!({
@@ -16,7 +16,7 @@ fn there(name: &str, number: u32, cidr: &str) -> Value {
     })
 }
 
-/// A table; without a subnet where none is given.
+/// A table, without a subnet if `cidr` is empty.
 fn table(name: &str, from: &str, cidr: &str) -> Value {
     let mut table = json!({"name": name});
     if !from.is_empty() {
@@ -36,7 +36,7 @@ const A: &str = "10.0.0.0/24";
 const B: &str = "10.0.1.0/24";
 const C: &str = "10.0.2.0/24";
 
-/// The new name that each step gives, by the number of the network.
+/// The network's number and the new name in each step.
 fn renames(steps: &[Step]) -> Vec<(u32, &str)> {
     let number = |step: &Step| step.params["network"].as_str().unwrap()[24..].parse().unwrap();
     assert!(steps.iter().all(|step| step.method == "network.update"), "{steps:?}");
@@ -73,7 +73,7 @@ fn names_that_are_swapped_take_another_meanwhile() {
     let by_id = [json!({"name": "b", "id": before[0]["id"]}), json!({"name": "a", "id": before[1]["id"]})];
     let swapped = steps(&read(&swap), &before, false).unwrap();
     assert_eq!(renames(&swapped), [(2, "renaming-2"), (1, "b"), (2, "a")]);
-    // The version that was compared goes with the first change of the network.
+    // The compared version goes with the first change of the network.
     assert_eq!((&swapped[0].params["if_version"], swapped[2].params.get("if_version")), (&json!(2), None));
     assert_eq!(renames(&steps(&read(&by_id), &before, false).unwrap()), [(1, "renaming-2"), (2, "a"), (1, "b")]);
     let after = [there("b", 1, A), there("a", 2, B)];
@@ -84,11 +84,11 @@ fn names_that_are_swapped_take_another_meanwhile() {
 
 #[test]
 fn a_former_name_that_another_network_got_since_is_let_be() {
-    // `lan` was `old` once; another `old` was made since, by this file or by somebody else.
+    // `lan` was once called `old`; another `old` was made since, from this file or by someone else.
     let now = [there("lan", 1, A), there("old", 2, B)];
     assert_eq!(steps(&read(&[table("lan", "old", A)]), &now, false).unwrap(), []);
     assert_eq!(steps(&read(&[table("lan", "old", A), table("old", "", B)]), &now, true).unwrap(), []);
-    // `lan` is gone: `old` is still what the file has under that name.
+    // `lan` is gone: `old` is still the network that the file has under that name.
     let only_old = [there("old", 2, B)];
     let again = steps(&read(&[table("lan", "old", A), table("old", "", B)]), &only_old, false).unwrap();
     assert_eq!(again.iter().map(|step| step.method).collect::<Vec<_>>(), ["network.create"]);

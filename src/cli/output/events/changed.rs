@@ -1,5 +1,5 @@
-//! What an event says of the configuration of a network: it has what is so now, and of the subnets only those that changed.
-//! Against what earlier events said, that tells what changed. Pure.
+//! Computes what an event changed in the configuration of a network. The event contains the current settings, and only those
+//! subnets that changed; a comparison with earlier events shows the changes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::super::show::{list, text};
 use super::super::text_of;
 
-/// Members that change with every event, or are told otherwise.
+/// Members that change with every event, or are shown elsewhere.
 const UNTOLD: [&str; 6] = ["version", "deleted", "subnets", "removed", "id", "realm"];
-/// Values longer than this are not worth a line of their own.
+/// Longer values are not shown.
 const VALUE_MAX: usize = 40;
 
-/// What the events before said of networks and subnets, by their ids.
+/// What earlier events said about networks and subnets, by their ids.
 #[derive(Debug, Default)]
 pub struct Earlier {
     networks: BTreeMap<String, Value>,
@@ -21,7 +21,7 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// What this event changed of a network, and notes it for the next; nothing of any other event.
+    /// What this event changed in a network; empty for any other event. The event is remembered for the next one.
     pub fn changed(&mut self, event: &Value) -> String {
         let is_of_network = matches!(&*text(event, "type"), "network_created" | "network_changed");
         let Some(after) = event.get("after").filter(|_| is_of_network) else { return String::new() };
@@ -42,14 +42,14 @@ impl Earlier {
             parts.push(format!("subnet {named} gone"));
         }
         if parts.is_empty() && !is_new && !tells_subnets {
-            // The first event that is told of this network: what it was before is not known.
+            // The first known event of this network: its earlier settings are unknown.
             return "settings".to_owned();
         }
         parts.join("; ")
     }
 }
 
-/// Members that are others than before, with the value of now where that is short.
+/// The members that changed, with the new value if it is short.
 fn differences(before: &Value, after: &Value) -> Vec<String> {
     let (Some(before), Some(after)) = (before.as_object(), after.as_object()) else { return Vec::new() };
     let told = |name: &&String| !UNTOLD.contains(&name.as_str());

@@ -2,18 +2,18 @@
 //!
 //! Before: the catalog, which alone sees two networks (names, overlaps in a realm). After: `apply`.
 //!
-//! Each change is a [`ConfigDraft`]: a copy of the configuration (subnets are shared until touched) that is edited, judged,
-//! and turned into steps. What is as it was makes no step; if nothing changes there are no steps and no new version.
-//! Otherwise the version rises by one, the config step carries it with the one event of the call, and so does each
-//! subnet that changed.
+//! Each change is a [`ConfigDraft`]: a copy of the configuration (with subnets shared until they are touched) that is
+//! edited, judged, and turned into steps. What has not changed makes no step; if nothing changes, there are no steps and no
+//! new version. Otherwise the version rises by one. The config step carries it, with the only event of the call, and so does
+//! each subnet that changed.
 //!
 //! A draft notes every refusal that applies ([`FirstRefusal`]), and answers the one that the protocol puts first. Texts are
-//! valid when they come here; what is counted (lists, what a merge leads to, bounds of a network) is checked here.
+//! valid when they get here; counts (lists, the result of a merge, the bounds of a network) are checked here.
 //!
-//! Nothing here loops over addresses. Cost: O(subnets + pools of the subnets touched), beside the search for holders.
+//! Nothing here loops over addresses. Cost: O(subnets + pools of the subnets touched), plus the search for holders.
 //!
-//! Review notes: does a new rule note its refusal instead of returning it? Do pools go through
-//! `pool::replace`, so that what was granted in them still matches?
+//! Review notes: does a new rule note its refusal instead of returning it? Do pools go through `pool::replace`, so that what
+//! was granted in them still matches?
 
 mod network;
 mod pool;
@@ -46,8 +46,8 @@ impl Network {
     /// Decides a change of configuration.
     ///
     /// # Errors
-    /// The refusal that the protocol puts first, out of all that apply. Overlaps with other networks, and names of
-    /// networks, are the catalog's.
+    /// The refusal that the protocol puts first, out of all that apply. The catalog checks names of networks, and overlaps
+    /// with other networks.
     pub(super) fn decide_configure(
         &self,
         change: &Configure,
@@ -72,7 +72,7 @@ impl Network {
         }
     }
 
-    /// The reservation that lies at an address, or the block around it.
+    /// The reservation that covers an address.
     fn holder_at(&self, address: Address) -> Option<(Address, Arc<Reservation>)> {
         let first = *self.standing_in(Range::single(address)).first.first()?;
         self.entries_in(Range::single(first)).into_iter().find_map(|(at, entry)| match entry {
@@ -82,7 +82,7 @@ impl Network {
     }
 }
 
-/// The refusal that is answered, out of all that apply: the first in the protocol's order, and of equals the first found.
+/// Of all refusals that apply, the one to answer: the first in the protocol's order, and of equals the first found.
 #[derive(Debug, Default)]
 struct FirstRefusal {
     refusal: Option<Refusal>,
@@ -95,12 +95,12 @@ impl FirstRefusal {
         }
     }
 
-    /// The refusal that comes first, this one or one that was noted.
+    /// This refusal or the noted one, whichever comes first.
     fn first(self, refusal: Refusal) -> Refusal {
         self.refusal.filter(|noted| rank(noted) <= rank(&refusal)).unwrap_or(refusal)
     }
 
-    /// What was noted so far.
+    /// Fails with the refusal noted so far, if there is one.
     fn standing(&self) -> Result<(), Refusal> {
         self.refusal.clone().map_or(Ok(()), Err)
     }
@@ -110,7 +110,7 @@ impl FirstRefusal {
     }
 }
 
-/// [`Refusal::precedence`], but a name that is taken comes before everything that ranges stand in the way of.
+/// [`Refusal::precedence`], except that a taken name comes before everything that ranges stand in the way of.
 fn rank(refusal: &Refusal) -> u8 {
     const NAME_TAKEN: u8 = 7; // After `out_of_range`, before `overlap`.
     match refusal {
@@ -125,12 +125,12 @@ struct ConfigDraft<'a> {
     config: NetworkConfig,
     /// In drawing order.
     subnets: Vec<Arc<SubnetConfig>>,
-    /// Steps by which addresses go together with what they lie in.
+    /// Steps that remove addresses together with what they lie in.
     leaving: Vec<Step>,
     verdict: FirstRefusal,
 }
 
-/// A draft that was judged: what to do, and what is there then.
+/// A draft that was judged: the steps, and the result.
 struct Finished {
     steps: Vec<Step>,
     view: NetworkView,
@@ -176,12 +176,12 @@ impl<'a> ConfigDraft<'a> {
         self.verdict.refuse(refusal);
     }
 
-    /// The end of a draft that cannot go on after what was refused just now.
+    /// Ends a draft that cannot go on after this refusal.
     fn refused(self, refusal: Refusal) -> Result<Decision, Refusal> {
         Err(self.verdict.first(refusal))
     }
 
-    /// Puts a subnet where the one of the same id stood, or behind the others.
+    /// Puts a subnet in place of the one with the same id, or after the others.
     fn put(&mut self, subnet: SubnetConfig) {
         match self.subnets.iter_mut().find(|other| other.id == subnet.id) {
             Some(place) => *place = Arc::new(subnet),
@@ -189,13 +189,13 @@ impl<'a> ConfigDraft<'a> {
         }
     }
 
-    /// Refuses what would exceed a bound of the network and is more than there was.
+    /// Refuses what would exceed a bound of the network and is more than before.
     fn check_bounds(&mut self, field: &str) {
         let before = BoundedCounts::of(self.network.subnets());
         BoundedCounts::of(&self.subnets).check(before, field, &mut self.verdict);
     }
 
-    /// Judges the draft and writes down what changes: what leaves first, then subnets, the config step before both.
+    /// Judges the draft and writes down the changes: the config step first, then what leaves, then the subnets.
     fn finish(self, event: EventKind) -> Result<Finished, Refusal> {
         let Self { network, mut config, subnets, leaving, verdict } = self;
         verdict.end()?;
@@ -262,7 +262,8 @@ fn subnet_step(id: SubnetId, old: Option<&Arc<SubnetConfig>>, new: Option<&Arc<S
     }
 }
 
-/// What is held leaves only with its subnet, for another network: of this one it is the end.
+/// The step by which an entry leaves. A held one leaves only with its subnet, for another network; for this network that is
+/// its end.
 fn leaving_step(address: Address, entry: &Entry) -> Step {
     let event = match entry {
         Entry::Held(held) => Some(Event { kind: EventKind::Transferred, before: Some(Arc::clone(held)) }),
@@ -271,7 +272,7 @@ fn leaving_step(address: Address, entry: &Entry) -> Step {
     Step { key: Key::Address(address), expect: Some(entry.generation().0), state: None, event }
 }
 
-/// How much of what is bounded a network has.
+/// How many bounded things a network has.
 #[derive(Debug, Clone, Copy, Default)]
 struct BoundedCounts {
     subnets: usize,
@@ -288,7 +289,7 @@ impl BoundedCounts {
         })
     }
 
-    /// Refuses what is over a bound, unless it was so before and has not grown.
+    /// Refuses what exceeds a bound, unless it did so before and has not grown.
     fn check(self, before: Self, field: &str, verdict: &mut FirstRefusal) {
         for (count, was, max, noun) in [
             (self.subnets, before.subnets, limits::SUBNETS_MAX, "subnets"),
@@ -303,7 +304,7 @@ impl BoundedCounts {
     }
 }
 
-/// Changes a value as a merge patch says; `null` puts back the default.
+/// Changes a value as a merge patch says; `null` restores the default.
 fn patch<T: Clone>(value: &mut T, set: &Patch<T>, default: T) {
     match set {
         Patch::Keep => {}
@@ -312,7 +313,7 @@ fn patch<T: Clone>(value: &mut T, set: &Patch<T>, default: T) {
     }
 }
 
-/// Changes a value that may be absent as a merge patch says; `null` takes it away.
+/// Changes an optional value as a merge patch says; `null` removes it.
 fn patch_option<T: Clone>(value: &mut Option<T>, set: &Patch<T>) {
     match set {
         Patch::Keep => {}
@@ -356,7 +357,8 @@ fn held_by(reservation: &Reservation) -> Box<HeldBy> {
     })
 }
 
-/// Adds up what stands in several ranges, given in address order; a block that reaches into two counts once.
+/// Adds up the reservations in several ranges, which are given in address order. A block that reaches into two of them
+/// counts once.
 fn standing_in_all(network: &Network, ranges: impl IntoIterator<Item = Range>) -> Standing {
     let mut sum = Standing::default();
     let mut previous: Option<Range> = None;
@@ -375,5 +377,6 @@ fn standing_in_all(network: &Network, ranges: impl IntoIterator<Item = Range>) -
     sum
 }
 
-/// Cooling and declined addresses that go in the commit that removes what they lie in; see [`limits::BATCH_CHANGES_MAX`].
+/// Most cooling and declined addresses that go in the commit that removes what they lie in; see
+/// [`limits::BATCH_CHANGES_MAX`].
 const FORGOTTEN_ENTRIES_MAX: usize = limits::BATCH_CHANGES_MAX / 2;

@@ -7,9 +7,9 @@
 //!   └──────────── restore ─────────────────┘
 //! ```
 //!
-//! A closed network is emptied in bounded slices by those who release; `Delete` decided again on a closed network that
-//! holds nothing is what ends it. One that is closed by `purge` says so in its record: what is left of it is let go of whoever
-//! asked for that may be gone.
+//! A closed network is emptied in bounded slices by releases; `Delete`, decided again on a closed network that holds
+//! nothing, ends it. A network that is closed by `purge` is marked so in its record, so that its remains are let go even if
+//! whoever asked for that is gone.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::limits;
 /// The steps that make a new network: its configuration, then one for each subnet.
 ///
 /// # Errors
-/// What is wrong with the input by itself. Its name, and other networks of the realm, are the catalog's.
+/// What is wrong with the input by itself. The catalog checks the name, and other networks of the realm.
 pub fn create(input: &NetworkInput, id: NetworkId, ctx: Context) -> Result<Decision, Refusal> {
     let mut verdict = FirstRefusal::default();
     let mut l2 = input.l2.clone().unwrap_or_default();
@@ -80,7 +80,7 @@ fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut FirstRefusal) -
     let mut subnets = Vec::with_capacity(inputs.len().min(limits::SUBNETS_MAX));
     for (position, subnet) in (0..).zip(inputs) {
         let path = format!("subnets[{position}].");
-        // Nothing was granted yet, so the pools are as old as the network.
+        // Nothing has been granted yet, so the pools are as old as the network.
         let place = SubnetPlace { id: subnet_id(ctx.entropy, position), position, since: Generation(0) };
         let subnet = subnet::build(&input.name, subnet, place, &path, verdict);
         beside.admit(&subnet, &path, verdict);
@@ -90,7 +90,7 @@ fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut FirstRefusal) -
     subnets
 }
 
-/// `network.update`. Whether a new name is free is the catalog's.
+/// `network.update`. The catalog checks whether a new name is free.
 pub(super) fn update(mut draft: ConfigDraft<'_>, set: &NetworkPatch, ctx: Context) -> Result<Decision, Refusal> {
     if *set == NetworkPatch::default() {
         draft.refuse(empty_set());
@@ -127,23 +127,22 @@ pub(super) fn update(mut draft: ConfigDraft<'_>, set: &NetworkPatch, ctx: Contex
     if let Some(entries) = &set.subnets {
         subnets::replace(&mut draft, entries, ctx);
     }
-    // Last: what is refused is refused to the network of the name that it has.
+    // The name changes last, so that refusals name the network as it is called now.
     if let Some(name) = &set.name {
         draft.config.name = name.clone();
     }
     draft.finish(EventKind::NetworkChanged)?.answer_network()
 }
 
-/// `network.delete`. `purge` closes like `force`, and for good; who asked for it then releases slice by slice, and where that is
-/// broken off whoever has the network next.
+/// `network.delete`. `purge` closes the network like `force`, but for good. Whoever asked for it then releases slice by
+/// slice; if that is interrupted, whichever node has the network goes on.
 pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Result<Decision, Refusal> {
     let network = draft.network;
     let (id, name, was_closed) = (draft.config.id, draft.config.name.clone(), draft.config.closed);
     let holding = network.reservations();
     if draft.config.protected {
-        let problem = format!(
-            "network `{name}` is protected; take that away with network.update and `protected: false` before you delete it"
-        );
+        let problem =
+            format!("network `{name}` is protected; set `protected: false` with network.update before you delete it");
         let Standing { count, first } = network.all_standing();
         draft.refuse(Refusal::Guarded { problem, count, first });
     } else if holding > 0 && !force && !purge {
@@ -155,7 +154,7 @@ pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Re
         draft.config.purged |= purge;
         let mut decision = draft.finish(EventKind::NetworkDeleted)?.answer(outcome)?;
         if was_closed {
-            // That is told once.
+            // The history records this only once.
             decision.steps.iter_mut().for_each(|step| step.event = None);
         }
         return Ok(decision);
@@ -163,7 +162,7 @@ pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Re
     let remembered = network.holdings.ascending(Bound::Unbounded).take(FORGOTTEN_ENTRIES_MAX + 1);
     draft.leaving = remembered.map(|(address, entry)| leaving_step(address, entry)).collect();
     if draft.leaving.len() > FORGOTTEN_ENTRIES_MAX {
-        // Too much for one commit: closed now, and ended when the rest is gone.
+        // Too much for one commit: the network is closed now, and ends when the rest is gone.
         draft.leaving.pop();
         draft.config.closed = true;
         let steps = slice_of_closed(draft)?;
@@ -177,7 +176,7 @@ pub(super) fn delete(mut draft: ConfigDraft<'_>, force: bool, purge: bool) -> Re
     Ok(Decision { steps, outcome })
 }
 
-/// Closes a network if it is not, and forgets a slice; a closed one changes no more but in what it remembers.
+/// Closes a network unless it is closed, and forgets one slice of entries. In a closed network, nothing else changes.
 fn slice_of_closed(draft: ConfigDraft<'_>) -> Result<Vec<Step>, Refusal> {
     let was_closed = draft.network.config().closed;
     let mut steps = draft.finish(EventKind::NetworkDeleted)?.steps;
@@ -187,14 +186,14 @@ fn slice_of_closed(draft: ConfigDraft<'_>) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// `network.restore`. Whether its name is still free is the catalog's; what is not closed is answered as it is.
+/// `network.restore`. The catalog checks whether its name is still free. A network that is not closed is answered as it is.
 pub(super) fn restore(mut draft: ConfigDraft<'_>) -> Result<Decision, Refusal> {
     (draft.config.closed, draft.config.purged) = (false, false);
     draft.finish(EventKind::NetworkRestored)?.answer_network()
 }
 
 impl Network {
-    /// Members in which the network differs from what is asked for; what is not said is not compared, nor is the name.
+    /// Members in which the network differs from what is asked for. What is not said is not compared, and neither is the name.
     pub fn differs_from(&self, input: &NetworkInput) -> Vec<&'static str> {
         let config = self.config();
         let mut differs = Vec::new();
@@ -225,7 +224,7 @@ impl Network {
     }
 }
 
-/// Is every member that was given as it is stored?
+/// Does every given member equal the stored one?
 fn holds_l2(stored: &L2, given: &L2) -> bool {
     let mut given = given.clone();
     normalize_mac_prefix(&mut given, "", &mut FirstRefusal::default());
@@ -238,7 +237,7 @@ fn holds_limits(stored: Limits, given: Limits) -> bool {
     holds(stored.per_owner, given.per_owner) && holds(stored.per_scope, given.per_scope)
 }
 
-/// Writes a MAC prefix in lower case, so that it has one spelling; refuses what is none.
+/// Writes a MAC prefix in lower case, so that it has only one spelling. Refuses what is not a MAC prefix.
 fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut FirstRefusal) {
     let Some(prefix) = &mut l2.mac_prefix else { return };
     *prefix = prefix.to_ascii_lowercase();
@@ -249,7 +248,7 @@ fn normalize_mac_prefix(l2: &mut L2, field: &str, verdict: &mut FirstRefusal) {
 
 fn check_cooldown(seconds: u64, field: &str, verdict: &mut FirstRefusal) {
     if seconds > limits::DURATION_SECONDS_MAX {
-        let problem = format!("is {seconds}, at most {} are allowed", limits::DURATION_SECONDS_MAX);
+        let problem = format!("is {seconds}, but at most {} are allowed", limits::DURATION_SECONDS_MAX);
         verdict.refuse(Refusal::invalid(field, problem));
     }
 }

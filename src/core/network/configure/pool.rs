@@ -1,8 +1,8 @@
-//! Pools: ranges of a subnet that addresses are given from. They lie inside it and never overlap.
+//! Pools: ranges of a subnet from which addresses are given. They lie inside the subnet and never overlap.
 //!
-//! Reservations do not lie "in" a pool, they lie at addresses; so no change of pools takes anything from anybody. But a
-//! repeated request names the pool as it was, so [`replace`] remembers how pools were while something was granted in
-//! them.
+//! Reservations do not belong to a pool, they lie at addresses; so no change of pools takes anything from anybody. But a
+//! repeated request names a pool as it was, so [`replace`] remembers former pools for as long as something that was granted
+//! in them may be held.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) fn add(
                 .refused(Refusal::invalid("range", "is missing; name a range, or a `subnet` for the whole of it"));
         }
         (Some(_), Some(_)) => {
-            return draft.refused(Refusal::invalid("range", "and `subnet` exclude each other; name one of them"));
+            return draft.refused(Refusal::invalid("range", "and `subnet` exclude each other; give only one of them"));
         }
         (None, Some(wanted)) => match draft.network.subnet(wanted) {
             Ok(subnet) => (subnet.cidr.range(), Arc::clone(subnet)),
@@ -64,7 +64,7 @@ pub(super) fn add(
     answer(draft, id, range, true)
 }
 
-/// `pool.modify`. The range may move within its subnet.
+/// `pool.modify`. The range may change within its subnet.
 pub(super) fn modify(mut draft: ConfigDraft<'_>, wanted: &PoolRef, set: &PoolPatch) -> Result<Decision, Refusal> {
     if *set == PoolPatch::default() {
         draft.refuse(empty_set());
@@ -91,7 +91,7 @@ pub(super) fn modify(mut draft: ConfigDraft<'_>, wanted: &PoolRef, set: &PoolPat
     patch_option(&mut pool.name, &set.name);
     patch(&mut pool.kind, &set.kind, PoolKind::Dynamic);
     patch(&mut pool.draining, &set.draining, false);
-    // What changes nothing must not raise the version by forgetting pools of the past either.
+    // A modification that changes nothing must not raise the version by forgetting former pools either.
     if pools != subnet.pools {
         replace(draft.network, &mut subnet, pools);
     }
@@ -109,7 +109,7 @@ pub(super) fn remove(mut draft: ConfigDraft<'_>, removal: &PoolRemoval) -> Resul
             0 => Err(Refusal::NotFound {
                 missing: Missing::Pool,
                 what: format!("in subnet {}", subnet.cidr),
-                hint: Some("network.get shows the pools that there are".to_owned()),
+                hint: Some("network.get shows the existing pools".to_owned()),
             }),
             _ => Ok(vec![(Arc::clone(subnet), Vec::new())]),
         }),
@@ -134,7 +134,7 @@ fn answer(draft: ConfigDraft<'_>, id: SubnetId, range: Range, created: bool) -> 
     done.answer(Outcome::Pool { subnet, index, created })
 }
 
-/// Members in which a pool differs from what is asked for; what is not said is not compared.
+/// Members in which a pool differs from what is asked for. What is not said is not compared.
 pub fn differs_from(subnet: &SubnetConfig, pool: &PoolConfig, input: &PoolInput) -> Vec<&'static str> {
     let mut differs = Vec::new();
     let mut compare = |member, equal: bool| {
@@ -149,7 +149,7 @@ pub fn differs_from(subnet: &SubnetConfig, pool: &PoolConfig, input: &PoolInput)
     differs
 }
 
-/// The pools of a subnet as they are asked for: none said is one that spans it.
+/// The pools of a subnet as asked for. If none are given, one spans the subnet.
 pub(super) fn build(
     network: &Name,
     cidr: Cidr,
@@ -191,7 +191,7 @@ fn pool_of(input: &PoolInput, range: Range, since: Generation) -> PoolConfig {
     }
 }
 
-/// The pools of a subnet that grows or shrinks: one that spans it goes with it, others lose what is outside.
+/// The pools of a subnet that grows or shrinks: one that spans the subnet follows it, others lose what is outside.
 pub(super) fn trimmed(pools: &[PoolConfig], from: Cidr, to: Cidr) -> Vec<PoolConfig> {
     pools
         .iter()
@@ -202,16 +202,16 @@ pub(super) fn trimmed(pools: &[PoolConfig], from: Cidr, to: Cidr) -> Vec<PoolCon
         .collect()
 }
 
-/// Are they the same pools, however old?
+/// Are these the same pools, regardless of their age?
 pub(super) fn are_alike(pools: &[PoolConfig], others: &[PoolConfig]) -> bool {
     let said = |pool: &PoolConfig| (pool.range, pool.kind, pool.draining);
     let alike = |(pool, other): (&PoolConfig, &PoolConfig)| said(pool) == said(other) && pool.name == other.name;
     pools.len() == others.len() && pools.iter().zip(others).all(alike)
 }
 
-/// Gives a subnet other pools, and remembers those that change while something is held in them.
+/// Replaces the pools of a subnet, and remembers those that change while something is held in them.
 ///
-/// A pool is the same one while range and name are: it keeps its `since` when only kind or draining change.
+/// A pool stays the same one as long as its range and name do: it keeps its `since` if only kind or draining change.
 pub(super) fn replace(network: &Network, subnet: &mut SubnetConfig, mut pools: Vec<PoolConfig>) {
     let now = network.next_generation();
     let mut gone: BTreeMap<Range, PoolConfig> =
@@ -224,7 +224,7 @@ pub(super) fn replace(network: &Network, subnet: &mut SubnetConfig, mut pools: V
         }
     }
     subnet.pools = pools;
-    // Nothing was granted in a pool that is as young as the next grant.
+    // In a pool that is as young as the next grant, nothing has been granted.
     let past = gone.into_values().filter(|old| old.since < now);
     subnet.past_pools.extend(past.map(|old| PastPool {
         range: old.range,
@@ -239,13 +239,14 @@ pub(super) fn replace(network: &Network, subnet: &mut SubnetConfig, mut pools: V
     subnet.past_pools.drain(..oldest);
 }
 
-/// Of each range, is anything of it reserved? `first_held` tells where the first reservation of a range begins. Past pools lie
-/// over each other, and much may cool in them: of what is looked at in vain for one nothing is looked at again for another.
+/// For each range, is anything in it reserved? `first_held` returns where the first reservation of a range begins. Former
+/// pools overlap, and much may be cooling in them, so what was searched in vain for one is not searched again for another.
 pub(super) fn which_hold(ranges: &[Range], mut first_held: impl FnMut(Range) -> Option<Address>) -> Vec<bool> {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_unstable_by_key(|at| ranges[*at].first());
     let mut hold = vec![false; ranges.len()];
-    // Up to where nothing is reserved, from where a look began: the next one begins no earlier, and goes on behind it.
+    // The end of what earlier searches found unreserved. The next range begins no earlier than they did, so its search
+    // starts after it.
     let mut free: Option<Address> = None;
     for at in order {
         let range = ranges[at];
@@ -262,8 +263,8 @@ pub(super) fn which_hold(ranges: &[Range], mut first_held: impl FnMut(Range) -> 
     hold
 }
 
-/// Makes the pools of a subnet that arrives from another network as young as `now`: what was granted there was granted in
-/// pools that are past. With no pool there is a past one all the same, since `now` goes with the subnet.
+/// Makes the pools of a subnet that arrives from another network as young as `now`: what was granted there belongs to former
+/// pools. A subnet without pools gets a former one all the same, because `now` goes with the subnet.
 pub(super) fn carry_over(subnet: &mut SubnetConfig, now: Generation) {
     let mut past = Vec::with_capacity(subnet.pools.len().max(1));
     for pool in subnet.pools.iter_mut().filter(|pool| pool.since < now) {
@@ -291,7 +292,7 @@ fn check_overlap(
     }
 }
 
-/// The subnet in which all of a range lies.
+/// The subnet that contains the whole range.
 fn home_of(draft: &ConfigDraft<'_>, range: Range) -> Result<Arc<SubnetConfig>, Refusal> {
     let network = &draft.config.name;
     let home = draft.network.subnet_of(range.first()).or_else(|| draft.network.subnet_of(range.last()));
@@ -326,7 +327,7 @@ fn find(subnets: &[Arc<SubnetConfig>], wanted: &PoolRef) -> Result<Vec<(Arc<Subn
 
 type Remaining = Vec<(Arc<SubnetConfig>, Vec<PoolConfig>)>;
 
-/// What remains of the subnets of the pools named.
+/// What remains of the subnets that have the named pools.
 fn without(named: &[(Arc<SubnetConfig>, usize)]) -> Remaining {
     named
         .chunk_by(|(one, _), (other, _)| one.id == other.id)
@@ -339,7 +340,7 @@ fn without(named: &[(Arc<SubnetConfig>, usize)]) -> Remaining {
         .collect()
 }
 
-/// What remains of the subnets whose pools lose addresses; the parts of a split pool stand where it stood.
+/// What remains of the subnets whose pools lose addresses. The parts of a split pool stand where the pool stood.
 fn subtract(subnets: &[Arc<SubnetConfig>], range: Range) -> Result<Remaining, Refusal> {
     let touched: Remaining = subnets
         .iter()

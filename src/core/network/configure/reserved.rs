@@ -1,7 +1,8 @@
-//! Reserved ranges: which addresses of a subnet are kept from automatic grants, why, and for whom.
+//! Reserved ranges: which addresses of a subnet are withheld from automatic grants, why, and for whom.
 //!
-//! Inside one subnet they are ascending and disjoint. A new one that overlaps others merges with them, but takes no address
-//! from the owner for whom it is kept: see [`merge`]. They may cover pools and held addresses; nobody loses anything by them.
+//! Inside one subnet they are ascending and disjoint. A new range that overlaps others is merged with them, but takes no
+//! address from the owner for whom it is reserved: see [`merge`]. Reserved ranges may cover pools and held addresses; nobody
+//! loses anything by that.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{EventKind, ReservedFor, ReservedRange, SubnetConfig};
 use crate::core::types::SubnetId;
 
-/// `reserved.add`. The range lies in one subnet.
+/// `reserved.add`. The range must lie in one subnet.
 pub(super) fn add(mut draft: ConfigDraft<'_>, input: &ReservedInput) -> Result<Decision, Refusal> {
     let home = draft.network.subnet_of(input.range.first()).or_else(|| draft.network.subnet_of(input.range.last()));
     let around = home.filter(|subnet| subnet.cidr.range().covers(input.range)).cloned();
@@ -21,7 +22,7 @@ pub(super) fn add(mut draft: ConfigDraft<'_>, input: &ReservedInput) -> Result<D
         let (range, network) = (input.range, &draft.config.name);
         let problem = match home {
             Some(subnet) => format!(
-                "reserved range {range} reaches outside subnet {} of network `{network}`; reserve in each subnet for itself",
+                "reserved range {range} reaches outside subnet {} of network `{network}`; reserve in each subnet separately",
                 subnet.cidr
             ),
             None => format!("reserved range {range} lies in no subnet of network `{network}`; network.get shows them"),
@@ -36,7 +37,8 @@ pub(super) fn add(mut draft: ConfigDraft<'_>, input: &ReservedInput) -> Result<D
     answer(draft, &[id])
 }
 
-/// `reserved.remove`: out of whichever reserved ranges, or out of those for one owner; the middle of one splits it.
+/// `reserved.remove`: from whichever reserved ranges, or only from those for one owner. Removing the middle of a range
+/// splits it.
 pub(super) fn remove(
     mut draft: ConfigDraft<'_>,
     range: Range,
@@ -98,10 +100,11 @@ fn parts_in(subnets: &[Arc<SubnetConfig>], range: Range) -> Vec<(Range, Arc<Subn
     subnets.iter().filter_map(|subnet| Some((subnet.cidr.range().intersection(range)?, Arc::clone(subnet)))).collect()
 }
 
-/// Adds a range. With those that it overlaps and that are for the same owner, or for nobody as it is, it becomes one: its note
-/// where given, else that of the lowest that has one. What is for others keeps its addresses: an owner takes only what is for
-/// nobody, and of that only what is named, unless exactly this range is added anew. Parts that then say the same become one
-/// range; ranges that only touch stay apart. Cost: O(log ranges + ranges touched), and moving the rest.
+/// Adds a range. It is joined with the ranges that it overlaps and that are for the same owner (or, like it, for nobody).
+/// Its note wins if it has one, otherwise that of the lowest range that has one. What is reserved for others keeps its
+/// addresses: an owner takes only what is for nobody, and of that only what is named, unless exactly this range is added
+/// anew. Parts that then agree become one range; ranges that only touch stay apart. Cost: O(log ranges + ranges touched),
+/// and moving the rest.
 pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange) {
     let start = reserved.partition_point(|old| old.range.last() < added.range.first());
     let end = reserved.partition_point(|old| old.range.first() <= added.range.last());
@@ -119,14 +122,14 @@ pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange)
     let mut rest = Some(added.range);
     for old in others {
         let Some(inside) = old.range.intersection(added.range) else { continue };
-        // The ranges ascend: what is new in front of this one is settled, what is behind it may meet the next.
+        // The ranges ascend: what is new before this one is final, what is new after it may meet the next.
         let (front, behind): (Vec<_>, Vec<_>) =
             rest.into_iter().flat_map(|rest| rest.without(inside)).partition(|part| part.last() < inside.first());
         parts.extend(front.into_iter().map(|range| ReservedRange { range, ..added.clone() }));
         rest = behind.first().copied();
         parts.extend(old.range.without(inside).map(|range| ReservedRange { range, ..old.clone() }));
         let anew = old.range == named || old.reserved_for.is_none();
-        // Of what stays another owner's the note does, too: the new one is of whom it is added for.
+        // What stays reserved for another owner keeps its note; the new note belongs to the owner for whom it is added.
         let is_told = anew || added.reserved_for.is_none();
         let note = if is_told && !added.note.is_empty() { added.note.clone() } else { old.note.clone() };
         let reserved_for = added.reserved_for.clone().filter(|_| anew).or_else(|| old.reserved_for.clone());
@@ -144,14 +147,14 @@ pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange)
     reserved.splice(start..end, joined);
 }
 
-/// Both as one range, if they say the same and nothing lies between them.
+/// Both as one range, if they agree and nothing lies between them.
 fn with_next(range: &ReservedRange, next: &ReservedRange) -> Option<Range> {
     let same = range.note == next.note && range.reserved_for == next.reserved_for;
     let adjoining = range.range.last().next() == Some(next.range.first());
     Range::new(range.range.first(), next.range.last()).filter(|_| same && adjoining)
 }
 
-/// Takes a range out, of all or of what is kept for one owner; says whether anything was there.
+/// Removes a range from all reserved ranges, or from those for one owner. Returns whether anything was there.
 pub(super) fn subtract(reserved: &mut Vec<ReservedRange>, range: Range, of: Option<&ReservedFor>) -> bool {
     let start = reserved.partition_point(|old| old.range.last() < range.first());
     let end = reserved.partition_point(|old| old.range.first() <= range.last());

@@ -1,7 +1,7 @@
-//! Subnets: what a prefix may be, its gateway, its place beside the others, growing and shrinking.
+//! Subnets: which prefixes are allowed, the gateway, the place among other subnets, growing and shrinking.
 //!
-//! What cools or is declined where a subnet was ends in its own time, and is remembered if the subnet comes back; it does
-//! no harm meanwhile, since nothing is granted outside subnets.
+//! What cools or is declined in a removed subnet ends in its own time, and still applies if the subnet comes back. Until
+//! then it does no harm, because nothing is granted outside subnets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use super::{
 use crate::core::address::{Address, Cidr, Family, Range};
 use crate::core::command::{Context, DnsPatch, Patch, ReservedInput, SubnetInput, SubnetPatch, SubnetRef, subnet_id};
 use crate::core::disjoint::Disjoint;
-use crate::core::forms::{self, edges};
+use crate::core::forms;
 use crate::core::network::left::in_use;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Refusal, Remembered, members};
 use crate::core::state::{Dns, EventKind, NetworkConfig, NetworkKind, PoolConfig, SubnetConfig};
 use crate::core::types::{Generation, Name, SubnetId, Version};
+use crate::core::unusable::edges;
 use crate::limits;
 
 /// `subnet.add`.
@@ -84,13 +85,13 @@ fn answer(draft: ConfigDraft<'_>, id: SubnetId, created: bool) -> Result<Decisio
     done.answer(Outcome::Subnet { subnet, created })
 }
 
-/// The subnet that an input with `if_absent` speaks of: of its name, else of its prefix.
+/// The existing subnet that an input with `if_absent` means: the one with its name, else the one with its prefix.
 fn there_already(draft: &ConfigDraft<'_>, input: &SubnetInput) -> Option<Arc<SubnetConfig>> {
     let named = draft.subnets.iter().find(|subnet| input.name.is_some() && subnet.name == input.name);
     named.or_else(|| draft.subnets.iter().find(|subnet| subnet.cidr == input.cidr)).cloned()
 }
 
-/// Members in which a subnet differs from what is asked for; what is not said is not compared.
+/// Members in which a subnet differs from what is asked for. What is not said is not compared.
 pub fn differs_from(subnet: &SubnetConfig, input: &SubnetInput) -> Vec<&'static str> {
     let mut differs = Vec::new();
     let mut compare = |member, equal: bool| {
@@ -119,14 +120,14 @@ pub fn differs_from(subnet: &SubnetConfig, input: &SubnetInput) -> Vec<&'static 
     differs
 }
 
-/// Where a new subnet stands.
+/// Identity and place of a new subnet.
 pub(super) struct SubnetPlace {
     pub(super) id: SubnetId,
     pub(super) position: u64,
     pub(super) since: Generation,
 }
 
-/// A new subnet; refusals name members under `path`.
+/// Builds a new subnet. Refusals name members under `path`.
 pub(super) fn build(
     network: &Name,
     input: &SubnetInput,
@@ -154,7 +155,7 @@ pub(super) fn build(
     subnet
 }
 
-/// What can be judged of a subnet by itself.
+/// Checks what can be judged of a subnet by itself.
 fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
     if let Err(refusal) = forms::cidr(subnet.cidr, path) {
         verdict.refuse(refusal);
@@ -165,10 +166,13 @@ fn check_values(subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
     check_count(&format!("{path}zones"), subnet.zones.len(), limits::ZONES_MAX, verdict);
 }
 
-/// A dynamic network carries no addresses, so it has no subnets.
+/// The refusal of subnets in a dynamic network, which carries no addresses.
 pub(super) fn takes_no_subnets(network: &Name, kind: NetworkKind) -> Option<Refusal> {
     (kind == NetworkKind::Dynamic).then(|| Refusal::WrongKind {
-        problem: format!("network `{network}` is dynamic and has no subnets: the infrastructure picks its addresses; networks of another `kind` have them"),
+        problem: format!(
+            "network `{network}` is dynamic and has no subnets: the infrastructure picks its addresses; only \
+         networks of another `kind` have subnets"
+        ),
         address: None,
     })
 }
@@ -207,20 +211,20 @@ fn name_or_cidr(subnet: &SubnetConfig) -> String {
     subnet.name.as_ref().map_or_else(|| subnet.cidr.to_string(), |name| format!("`{name}`"))
 }
 
-/// The subnets of one network beside each other: names once, no overlap, one `dhcp` per family.
+/// The subnets of one network next to each other: unique names, no overlap, one `dhcp` per family.
 pub(super) struct Neighbours {
     network: Name,
-    /// Its id, where it is deleted and nothing else names it.
+    /// Set if the network is deleted, so that only its id identifies it.
     remembered: Option<Remembered>,
     names: BTreeMap<Name, Cidr>,
-    /// A subnet is named by its id as well.
+    /// A subnet can also be named by its id.
     ids: BTreeMap<SubnetId, Cidr>,
     prefixes: Disjoint<()>,
     dhcp: BTreeMap<Family, Cidr>,
 }
 
 impl Neighbours {
-    /// None, of a network that is to be made.
+    /// No subnets yet, for a network that is to be created.
     pub(super) fn of_none(network: &Name) -> Self {
         Self {
             network: network.clone(),
@@ -232,13 +236,13 @@ impl Neighbours {
         }
     }
 
-    /// None yet, of a network that there is.
+    /// No subnets yet, for an existing network.
     pub(super) fn in_network(config: &NetworkConfig) -> Self {
         let remembered = config.closed.then_some(Remembered { id: config.id, purged: config.purged });
         Self { remembered, ..Self::of_none(&config.name) }
     }
 
-    /// Notes what stands against a subnet here, and adds it where nothing does.
+    /// Notes what stands against a subnet here, and adds it.
     pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
         let by_id = |name: &Name| self.ids.get(&name.as_str().parse().ok()?);
         let taken = |name| self.names.get(name).or_else(|| by_id(name)).map(|cidr| (name, cidr));
@@ -249,7 +253,7 @@ impl Neighbours {
         if let Some(other) = self.dhcp.get(&subnet.cidr.family()).filter(|_| subnet.dhcp) {
             let family = subnet.cidr.family();
             let problem = format!(
-                "is set for {other} already; one {family} subnet of a network can have it, so take it away there first"
+                "is already set for {other}; only one {family} subnet of a network can have it, so remove it there first"
             );
             verdict.refuse(Refusal::invalid(format!("{path}dhcp"), problem));
         }
@@ -274,7 +278,7 @@ impl Neighbours {
 }
 
 impl ConfigDraft<'_> {
-    /// A new subnet behind the others; what is wrong with it by itself is noted.
+    /// A new subnet after the others. What is wrong with it by itself is noted.
     pub(super) fn arriving(&mut self, input: &SubnetInput, id: SubnetId, path: &str) -> SubnetConfig {
         let place = SubnetPlace {
             id,
@@ -284,11 +288,11 @@ impl ConfigDraft<'_> {
         build(&self.config.name, input, place, path, &mut self.verdict)
     }
 
-    /// A subnet as a patch makes it, and with other reserved ranges where some are given. What stands against it is
-    /// noted, but for what other subnets are in the way of.
+    /// A subnet as a patch changes it, with other reserved ranges if some are given. What stands against it is noted, except
+    /// for conflicts with other subnets.
     ///
     /// # Errors
-    /// A change of family, which makes it another subnet.
+    /// A change of family, because that would be another subnet.
     pub(super) fn patched(
         &mut self,
         before: &SubnetConfig,
@@ -323,10 +327,10 @@ impl ConfigDraft<'_> {
         Ok(self.in_place_of(before, subnet, pools))
     }
 
-    /// A subnet as if it were new, in the place of one that is there: with its id and what is held in it.
+    /// A subnet built as if it were new, in place of an existing one: it keeps the id and what is held in it.
     ///
     /// # Errors
-    /// A change of family, which makes it another subnet.
+    /// A change of family, because that would be another subnet.
     pub(super) fn replaced(
         &mut self,
         before: &SubnetConfig,
@@ -341,7 +345,7 @@ impl ConfigDraft<'_> {
         Ok(self.in_place_of(before, whole, pools))
     }
 
-    /// Notes what stands against what changes of a subnet, and gives it its pools if they are others.
+    /// Notes what stands against the changes of a subnet, and replaces its pools if they differ.
     fn in_place_of(&mut self, before: &SubnetConfig, mut subnet: SubnetConfig, pools: Vec<PoolConfig>) -> SubnetConfig {
         if subnet.cidr != before.cidr {
             self.check_resize(before, &subnet);
@@ -355,13 +359,13 @@ impl ConfigDraft<'_> {
         subnet
     }
 
-    /// Refuses a new subnet in a network that takes none, and one whose gateway somebody holds.
+    /// Refuses a new subnet in a network that takes none, and one whose gateway is held.
     pub(super) fn check_arrival(&mut self, subnet: &SubnetConfig) {
         self.check_takes_subnets();
         self.check_gateway_free(subnet);
     }
 
-    /// Refuses to let a subnet go in which something is held.
+    /// Refuses to remove a subnet in which something is held.
     pub(super) fn check_departure(&mut self, gone: &SubnetConfig) {
         let standing = self.network.standing_in(gone.cidr.range());
         if standing.count > 0 {
@@ -370,7 +374,7 @@ impl ConfigDraft<'_> {
         }
     }
 
-    /// Refuses what stands against a subnet among the others of the network.
+    /// Refuses what conflicts with the other subnets of the network.
     pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: &str) {
         let mut beside = Neighbours::in_network(&self.config);
         for other in self.subnets.iter().filter(|other| other.id != subnet.id) {
@@ -386,7 +390,7 @@ impl ConfigDraft<'_> {
         }
     }
 
-    /// Refuses a gateway that somebody holds.
+    /// Refuses a gateway address that is held.
     fn check_gateway_free(&mut self, subnet: &SubnetConfig) {
         let holder = subnet.gateway.and_then(|gateway| Some((gateway, self.network.holder_at(gateway)?.1)));
         if let Some((address, reservation)) = holder {
@@ -394,7 +398,7 @@ impl ConfigDraft<'_> {
         }
     }
 
-    /// Refuses a new prefix that leaves out what is held or reserved, or makes a held address an unusable one.
+    /// Refuses a new prefix that leaves out held or reserved addresses, or makes a held address unusable.
     fn check_resize(&mut self, before: &SubnetConfig, resized: &SubnetConfig) {
         let after = resized.cidr;
         let was_edge = |address: Address| edges(before.cidr).any(|(edge, _)| edge == address);
@@ -410,7 +414,7 @@ impl ConfigDraft<'_> {
         }
         if let Some(reserved) = resized.reserved.iter().find(|reserved| !after.range().covers(reserved.range)) {
             let problem = format!(
-                "reserved range {} of subnet {} would lie outside {after}; take it away with reserved.remove first",
+                "reserved range {} of subnet {} would lie outside {after}; remove it with reserved.remove first",
                 reserved.range, before.cidr
             );
             self.refuse(Refusal::Guarded { problem, count: standing.count, first: standing.first });

@@ -1,8 +1,8 @@
-//! `subnet.move`: a subnet leaves one network and arrives in another, with all that lies in it.
+//! `subnet.move`: a subnet leaves one network and arrives in another, with everything that lies in it.
 //!
-//! Two decisions that one transaction makes durable together. Everything keeps its identity: the subnet its id,
-//! reservations their generations, so nobody who holds an address notices. The two may lie in shards whose times are far
-//! apart: what reckons by them is reckoned anew, so that no lease and no cooldown ends early.
+//! These are two decisions that one transaction makes durable together. Everything keeps its identity: the subnet its id,
+//! and reservations their generations, so no holder notices. The two networks may be in shards whose times are far apart:
+//! the times in entries are converted, so that no lease and no cooldown ends early.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::core::state::{Entry, Event, EventKind, Key, Lease, State, Step, Subne
 use crate::core::types::{ShardTime, SlotKey, Version};
 
 impl Network {
-    /// Takes a subnet out of its network, or judges only whether it may go.
+    /// Takes a subnet out of its network, or only judges whether it may go.
     ///
-    /// Cost: O(what lies in it), and nothing of that where it is refused or only judged; what is too much to move is counted,
-    /// and not copied.
+    /// Cost: O(what lies in it), but none of that if the move is refused or only judged. A subnet with too much in it is
+    /// counted, not copied.
     ///
     /// # Errors
     /// `not_found`, `in_use` if the network is closed or too much lies in the subnet, `conflict`.
@@ -40,7 +40,8 @@ impl Network {
         };
         let next_generation = self.next_generation();
         draft.subnets.retain(|other| other.id != subnet.id);
-        // As a refusal that was noted is answered whatever lies there, nobody waits for that to be collected.
+        // A refusal noted so far is answered whatever the subnet contains, so nobody has to wait for its contents to be
+        // collected.
         draft.verdict.standing()?;
         let mut entries = Entries::new();
         if let Some(bytes_max) = bytes_max {
@@ -48,7 +49,7 @@ impl Network {
             (draft.leaving, entries) = cut_at(subnet.cidr.range(), self.entries_in(subnet.cidr.range()));
         }
         let done = draft.finish(EventKind::NetworkChanged)?;
-        // A holder that was given time to renew its lease here keeps it there.
+        // A holder who was given extra time here to renew a lease keeps that time.
         for (_, entry) in &mut entries {
             let Entry::Held(held) = entry else { continue };
             let Some(lease) = held.lease else { continue };
@@ -60,13 +61,13 @@ impl Network {
         done.answer(Outcome::MovedOut(Box::new(Moved { subnet, entries, now, next_generation })))
     }
 
-    /// Takes in what [`Network::decide_move_out`] of another network gave up. It is drawn after the subnets that are
-    /// there. Limits per owner and scope bind grants, and so do not stand in the way.
+    /// Takes in what [`Network::decide_move_out`] of another network gave up. The subnet is drawn from after the existing
+    /// ones. Limits per owner and scope apply to what arrives as well.
     ///
     /// # Errors
     /// `invalid_argument` for a second `dhcp` or a bound, `wrong_kind` if the network is dynamic, `overlap` within it,
-    /// `in_use` if it is closed, `already_in_use` for a MAC, `already_exists` for a name, or for a slot that is taken here
-    /// too. Other networks of the realm are the catalog's.
+    /// `in_use` if it is closed, `already_in_use` for a MAC, `already_exists` for a name or a slot that is also taken here,
+    /// `quota_exceeded` for a limit. The catalog checks other networks of the realm.
     pub(in crate::core::network) fn decide_move_in(
         &self,
         moved: &Moved,
@@ -103,8 +104,8 @@ impl Network {
 /// Entries by their first address.
 type Entries = Vec<(Address, Entry)>;
 
-/// What becomes of the entries over a range that leaves: the steps by which they go, and what goes with the range. What cools
-/// or is declined may reach over its ends, from a subnet that was larger once: there it is cut, and the rest stays.
+/// What happens to the entries over a range that leaves: the steps that remove them, and the entries that go along. A cooling or
+/// declined entry may reach beyond the range, from a subnet that was once larger: it is cut there, and the rest stays.
 fn cut_at(range: Range, entries: Entries) -> (Vec<Step>, Entries) {
     let (mut steps, mut inside) = (Vec::with_capacity(entries.len()), Vec::with_capacity(entries.len()));
     for (address, entry) in entries {
@@ -121,11 +122,11 @@ fn cut_at(range: Range, entries: Entries) -> (Vec<Step>, Entries) {
     (steps, inside)
 }
 
-/// Bytes that a step takes for what leaves or arrives, beside the texts of its record: fewer than any does.
+/// The least number of bytes of a step by which something leaves or arrives, without the texts in its record.
 pub(in crate::core::network) const STEP_BYTES_LEAST: usize = 16;
 
-/// Bytes that an entry takes when it moves, at least: its record is written where it leaves, as what was there before, and where
-/// it arrives. What cools or is declined leaves without.
+/// The least number of bytes that moving an entry takes. The record of a held one is written twice: where it leaves, as the
+/// former state, and where it arrives. What cools or is declined leaves without a record.
 fn moved_bytes_least(entry: &Entry) -> usize {
     let texts = |holder: &SlotKey| holder.scope.as_str().len() + holder.owner.as_str().len();
     match entry {
@@ -136,7 +137,7 @@ fn moved_bytes_least(entry: &Entry) -> usize {
 }
 
 impl Network {
-    /// Refuses what takes more bytes than may move at once, by a lower estimate.
+    /// Refuses to move more bytes than may move at once, by a lower estimate.
     fn little_enough_to_move(&self, subnet: &SubnetConfig, bytes_max: usize) -> Result<(), Refusal> {
         let over = || self.holdings.overlapping(subnet.cidr.range());
         let bytes = over().map(|(_, entry)| moved_bytes_least(entry)).sum();
@@ -147,13 +148,14 @@ impl Network {
         Err(Refusal::TooMuchToMove { subnet: subnet.cidr, count, first, bytes, bytes_max })
     }
 
-    /// Addresses may cool here still, from a subnet that was removed: what arrives takes their place, and nothing else of it.
-    /// Answers what lies where something arrives, under the very address of that, and the steps that come before and behind.
+    /// Makes room in a range where addresses of a removed subnet may still be cooling; what arrives replaces exactly the
+    /// addresses that it covers. Returns the entries at the very addresses of arriving ones, and the steps before and after
+    /// the arrivals.
     fn make_way(&self, range: Range, arriving: &Entries) -> (BTreeMap<Address, Entry>, Vec<Step>, Vec<Step>) {
         let (mut left, mut before, mut beside) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (address, entry) in self.entries_in(range) {
             let whole = covered(address, entry.prefix_length());
-            // Both are in order of addresses, and lie apart from their neighbours.
+            // Both sequences are in address order and disjoint in themselves.
             let of = |(address, entry): &(Address, Entry)| covered(*address, entry.prefix_length());
             let from = arriving.partition_point(|arrives| of(arrives).last() < whole.first());
             let over = arriving[from..].iter().map(of).take_while(|arrives| arrives.first() <= whole.last());
@@ -177,8 +179,8 @@ impl Network {
     }
 }
 
-/// The first slot that both networks have: something current holds it, or is promised to it. Its owner would have two, now
-/// or with the commit of the plan that promised.
+/// The refusal for the first slot that both networks have: each has something current or promised for it, so its owner would
+/// have two, now or after the commit of the plan that made the promise.
 fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
     let name = || network.config().name.clone();
     let has = |holder: &SlotKey| {
@@ -190,8 +192,8 @@ fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
             if is_promised { format!("is promised {address}") } else { format!("holds {address}") }
         };
         let problem = format!(
-            "{holder} {} in network `{}`, and {} in the subnet: when the plan of deployment `{}` that promises is committed it \
-             would have both; commit or revert the plan, then move the subnet",
+            "{holder} {} in network `{}`, and {} in the subnet: it would have both when the plan of deployment `{}` that \
+             promised one is committed; commit or revert the plan, then move the subnet",
             of(here),
             name(),
             of(there),
@@ -214,7 +216,7 @@ fn slot_taken(network: &Network, moved: &Moved) -> Option<Refusal> {
     })
 }
 
-/// Would an owner or a scope hold more than may be, once what it holds there is here?
+/// Would an owner or a scope exceed a limit with what arrives?
 fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
     let limits = network.config.limits;
     if limits.per_owner.is_none() && limits.per_scope.is_none() {
@@ -222,7 +224,7 @@ fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
     }
     let held = || moved.entries.iter().filter_map(|(_, entry)| entry.held());
     let current = || held().filter(|held| held.obsolete.is_none()).map(|held| &held.holder);
-    // What is promised to a slot counts while that slot holds nothing; no slot has something here and there.
+    // What is promised to a slot counts as long as that slot holds nothing. No slot has something in both networks.
     let filled: BTreeSet<&SlotKey> = current().collect();
     let waits = |slot: &SlotKey| !filled.contains(slot);
     let awaited: BTreeSet<SlotKey> = held().filter_map(|held| taker_of(held)).filter(waits).collect();
@@ -240,10 +242,10 @@ fn over_limits(network: &Network, moved: &Moved) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What to do about a MAC that is in the way.
-const TAKE_AWAY: &str = "take it away there, or from what moves, with ip.update";
+/// What to do about a MAC that stands in the way.
+const TAKE_AWAY: &str = "remove it there, or from what moves, with ip.update";
 
-/// The first MAC that something carries in both networks.
+/// The refusal for the first MAC that is used in both networks.
 fn mac_taken(network: &Network, moved: &Moved, context: Context) -> Option<Refusal> {
     moved.entries.iter().find_map(|(_, entry)| match entry {
         Entry::Held(reservation) => {

@@ -1,10 +1,10 @@
-//! All subnets of a network at once: the list of `network.update`.
+//! All subnets of a network at once: the list in `network.update`.
 //!
-//! An entry with an id is the subnet of that id, changed as its members say. One without an id is a whole subnet, as
-//! lists replace: what it does not say is as in a new one, and it stands in for the subnet of its cidr or name, whose id,
-//! place and holdings it keeps. What no entry means goes. What stands against one subnet by itself is judged as for
-//! `subnet.add`, `subnet.modify` and `subnet.remove`; what stands between two of them by the outcome, so that a name, `dhcp`
-//! or space that one gives up is there for another.
+//! An entry with an id is the subnet with that id, changed by the entry's members. An entry without one is a whole subnet,
+//! because lists replace: what it does not say is as in a new subnet, and it takes the place of the subnet with its cidr or
+//! name, keeping that one's id, place and holdings. Subnets that no entry means are removed. What stands against one subnet
+//! by itself is judged as in `subnet.add`, `subnet.modify` and `subnet.remove`. What stands between two of them is judged by
+//! the result, so that a name, `dhcp` or space that one gives up is free for another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::SubnetConfig;
 use crate::core::types::{Name, SubnetId};
 
-/// Makes the subnets of a draft those of a list. Those that stay keep their places, new ones come behind them.
+/// Replaces the subnets of a draft by those in a list. Those that stay keep their places; new ones come after them.
 pub(super) fn replace(draft: &mut ConfigDraft<'_>, entries: &[SubnetEntry], ctx: Context) {
     let before = draft.network.subnets();
     let meant = meant(before, entries, &mut draft.verdict);
@@ -62,10 +62,10 @@ pub(super) fn replace(draft: &mut ConfigDraft<'_>, entries: &[SubnetEntry], ctx:
     draft.check_bounds("set.subnets");
 }
 
-/// The prefixes that a list of subnets takes beyond those that there are, each with the subnet that is to have it;
-/// none: a new one.
+/// The prefixes that a list of subnets takes in addition to the existing ones, each with the subnet that is to have it; none
+/// for a new one.
 pub fn taken_by(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry]) -> Vec<(Option<SubnetId>, Cidr)> {
-    // What is refused for its form takes nothing, and is refused by the network.
+    // Entries that are refused for their form take nothing; the network refuses them.
     let meant = meant(subnets, entries, &mut FirstRefusal::default());
     let taken = entries.iter().zip(meant).filter_map(|(entry, meant)| {
         let cidr = entry.set.cidr?;
@@ -78,13 +78,13 @@ pub fn taken_by(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry]) -> Vec<(
     taken.collect()
 }
 
-/// What an entry means.
+/// The meaning of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meant {
-    /// The network's own at this place.
+    /// The network's subnet with this index.
     Own(usize),
     New,
-    /// What is refused.
+    /// Nothing, because the entry is refused.
     Nothing,
 }
 
@@ -97,7 +97,7 @@ impl Meant {
     }
 }
 
-/// By what an entry names a subnet of the network, the surest first.
+/// What an entry identifies a subnet of the network by, the surest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sign {
     Id,
@@ -106,11 +106,11 @@ enum Sign {
 }
 
 impl Sign {
-    /// Does the entry that means this subnet take the sign from it?
+    /// Does the entry that means this subnet change it so that the sign becomes free?
     fn is_given_up(self, entry: &SubnetEntry, subnet: &SubnetConfig) -> bool {
         match (self, &entry.set.name) {
             (Sign::Id, _) => false,
-            // Where there is no id, what is not said is not there.
+            // In an entry without an id, what is not said is removed.
             (Sign::Name, Patch::Keep) => entry.id.is_none() && subnet.name.is_some(),
             (Sign::Cidr, _) => entry.set.cidr.is_some_and(|cidr| cidr != subnet.cidr),
             (Sign::Name, Patch::Clear) => true,
@@ -119,9 +119,9 @@ impl Sign {
     }
 }
 
-/// What each entry means: the subnet of its id; without one that of its cidr, else of its name, else a new one. What
-/// several signs say, the surest says for all entries first. A cidr or name that another entry takes from its subnet
-/// is free, and means that subnet no more.
+/// The meaning of each entry: the subnet with its id; without an id the one with its cidr, else the one with its name, else
+/// a new one. Surer signs are applied to all entries before less sure ones. A cidr or name that another entry removes from
+/// its subnet is free, and does not mean that subnet any more.
 fn meant(subnets: &[Arc<SubnetConfig>], entries: &[SubnetEntry], verdict: &mut FirstRefusal) -> Vec<Meant> {
     let places = || subnets.iter().zip(0_usize..);
     let ids: BTreeMap<SubnetId, usize> = places().map(|(subnet, at)| (subnet.id, at)).collect();
@@ -167,13 +167,13 @@ fn no_subnet(index: usize, id: SubnetId) -> Refusal {
     Refusal::NotFound { missing: Missing::Subnet, what: format!("`{id}`"), hint: Some(hint) }
 }
 
-/// Is all that stands between two subnets as it was?
+/// Is everything unchanged that can conflict with another subnet?
 fn stands_as(subnet: &SubnetConfig, before: &SubnetConfig) -> bool {
     subnet.cidr == before.cidr && subnet.name == before.name && subnet.dhcp == before.dhcp
 }
 
 impl ConfigDraft<'_> {
-    /// A subnet as an entry would have it: by its members where it names the id, else in whole.
+    /// A subnet as an entry wants it: changed by its members if it has an id, otherwise as a whole.
     ///
     /// # Errors
     /// A change of family.
@@ -184,8 +184,8 @@ impl ConfigDraft<'_> {
         }
     }
 
-    /// Refuses what stands against subnets among each other: those that are as they were come first, since what is in
-    /// the way is the change. Each is given with whether it is so, and with its path.
+    /// Refuses conflicts among the listed subnets. Unchanged ones come first, because a conflict is the fault of what
+    /// changed. Each has a flag for that, and its path.
     fn check_all_beside(&mut self, mut listed: Vec<(bool, SubnetConfig, String)>) {
         listed.sort_by_key(|(is_as_before, ..)| !is_as_before);
         let mut beside = Neighbours::in_network(&self.config);

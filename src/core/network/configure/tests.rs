@@ -92,7 +92,7 @@ fn by_cidr(text: &str) -> SubnetRef {
     SubnetRef::Cidr(cidr(text))
 }
 
-/// A network made of what it is: the one place that knows how a network is put into memory.
+/// A network made from its parts. Only this function knows how a network gets into memory.
 fn of_parts(
     config: Arc<NetworkConfig>,
     mut subnets: Vec<Arc<SubnetConfig>>,
@@ -108,7 +108,7 @@ fn all_entries(network: &Network) -> Vec<(Address, Entry)> {
     Family::ALL.into_iter().flat_map(|family| network.entries_in(whole(family))).collect()
 }
 
-/// A network of these subnets, as it is after its first generation.
+/// A network with these subnets, in which generations have been given before.
 fn net(subnets: &[SubnetInput]) -> Network {
     made(&network_input(subnets))
 }
@@ -133,7 +133,7 @@ fn loaded(steps: &[Step]) -> Network {
     of_parts(config.unwrap(), subnets, Vec::new(), Generation(100))
 }
 
-/// The network with one more entry, which is of the next generation.
+/// The network with one more entry, of the next generation.
 fn put(network: &Network, at: &str, entry: impl FnOnce(Generation, u8) -> Entry) -> Network {
     let block = at.parse::<Cidr>().unwrap_or_else(|_| Cidr::containing(address(at), address(at).family().width()));
     let generation = network.next_generation();
@@ -147,14 +147,14 @@ fn slot(owner: &str) -> SlotKey {
     SlotKey { scope: Default::default(), owner: owner.parse().unwrap(), slot: Default::default() }
 }
 
-/// Somebody holds an address, or a block.
+/// The network after somebody took an address or a block.
 fn held(network: &Network, at: &str, owner: &str) -> Network {
     put(network, at, |generation, prefix_length| {
         Entry::Held(Arc::new(Reservation::plain(slot(owner), generation, prefix_length, WallTime(5))))
     })
 }
 
-/// An address cools.
+/// The network with a cooling address.
 fn cooling(network: &Network, at: &str) -> Network {
     put(network, at, |generation, prefix_length| {
         let last = slot("gone");
@@ -168,7 +168,7 @@ fn cooling(network: &Network, at: &str) -> Network {
     })
 }
 
-/// The network after these steps; none if it is gone. Each step must expect what is there.
+/// The network after these steps; none if it has ended. Each step must expect what is there.
 fn after(network: &Network, steps: &[Step]) -> Option<Network> {
     let mut config = Some(Arc::clone(network.config()));
     let mut subnets = network.subnets().to_vec();
@@ -206,7 +206,7 @@ fn decide(network: &Network, change: &Configure) -> Result<Decision, Refusal> {
     network.decide_configure(change, None, ctx(u128::from(network.config().version.0) << 64))
 }
 
-/// Decides a change and makes it; what must hold of every change is asserted.
+/// Decides a change, applies it, and asserts what must hold for every change.
 fn change(network: &Network, change: &Configure) -> Result<(Network, Outcome), Refusal> {
     let Decision { steps, outcome } = decide(network, change)?;
     let next = after(network, &steps).expect("only a delete ends a network");
@@ -223,8 +223,8 @@ fn refusal(network: &Network, wanted: &Configure) -> Refusal {
     decide(network, wanted).expect_err("this change must be refused")
 }
 
-/// All steps of a change carry the next version, and one of them the one event of the network; what is held and moves with
-/// its subnet has one each.
+/// Asserts that all steps of a change carry the next version, and that only the first has the event of the network. Only
+/// what is held and moves with its subnet has events of its own.
 fn assert_step_rules(network: &Network, steps: &[Step]) {
     if steps.is_empty() {
         return;
@@ -247,7 +247,7 @@ fn assert_step_rules(network: &Network, steps: &[Step]) {
     }
 }
 
-/// What holds of every configuration.
+/// Asserts what holds for every configuration.
 fn assert_sound(network: &Network) {
     for family in Family::ALL {
         let dhcp = network.subnets().iter().filter(|subnet| subnet.dhcp && subnet.cidr.family() == family);

@@ -1,7 +1,7 @@
-//! How a draft grants: clears what cools in the way, draws a generation, and puts the new holding there; or gives a holding
-//! that is there to another slot.
+//! How a draft grants: it clears what cools in the way, draws a generation, and puts the new holding there; or it gives an
+//! existing holding to another slot.
 //!
-//! Before: `grant`, which asked `pick` for the range; `lifecycle`, `deploy` and `settle` for what goes from hand to hand.
+//! Before: `grant`, which got the range from `pick`; `lifecycle`, `deploy` and `settle` for holdings that change hands.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -20,17 +20,17 @@ use crate::core::state::{
 use crate::core::types::{Generation, Mac, SlotKey};
 use crate::limits;
 
-/// Steps that one grant may need to clear what cools in its way.
+/// Most entries that one grant may clear out of its way.
 const DISPLACED_MAX: usize = limits::BATCH_CHANGES_MAX / 2;
 
-/// Steps from which on what they come to is looked up, and not searched for among all of them.
+/// With more steps than this, their result is kept by address instead of being searched for.
 const STEPS_SEARCHED_MAX: usize = 32;
 
 impl Draft<'_> {
-    /// Grants `range` to a slot: clears what cools there, draws a generation.
+    /// Grants `range` to a slot: clears what cools there and draws a generation.
     ///
     /// # Errors
-    /// `already_in_use` if the MAC is taken, or too much cools in the way.
+    /// `already_in_use` if the MAC is taken, or if too much cools in the way.
     pub(in crate::core::network) fn grant(
         &mut self,
         range: Range,
@@ -46,7 +46,7 @@ impl Draft<'_> {
         Ok(self.place(range, replaced.as_ref(), holder, kind, (options, mac)))
     }
 
-    /// Grants `range`, in which nothing lies, to a slot.
+    /// Grants `range`, in which there is no entry, to a slot.
     ///
     /// # Errors
     /// `already_in_use` if the MAC is taken.
@@ -101,11 +101,12 @@ impl Draft<'_> {
         self.view(range.first(), reservation)
     }
 
-    /// Clears what cools or is declined in the way of `range` and returns what the grant itself will replace. What lies
-    /// beside `range` goes on as it is. None: too much is there to be cleared in one batch.
+    /// Clears what cools or is declined in the way of `range`, and returns the entry that the grant itself will replace.
+    /// Parts beside `range` stay as they are. None: there is too much to clear in one batch.
     fn displace(&mut self, range: Range) -> Option<Option<Entry>> {
         if range.size() == 1 && self.network.holdings.covering(range.first()).is_none() {
-            // By far the most grants: one free address. Whatever this request let go, or cleared, was something there.
+            // Most grants: one free address. What this request released or cleared had an entry in the network, so it does
+            // not get here.
             return Some(None);
         }
         let standing = self.standing(range);
@@ -124,7 +125,7 @@ impl Draft<'_> {
         Some(replaced)
     }
 
-    /// What covers addresses of `range` once the steps so far are done.
+    /// The entries that cover addresses of `range` after the steps so far.
     fn standing(&mut self, range: Range) -> BTreeMap<Address, Entry> {
         let has_sum = self.ledger.as_ref().is_some_and(|ledger| ledger.sum.is_some());
         if !has_sum && self.steps.len() > STEPS_SEARCHED_MAX {
@@ -151,8 +152,8 @@ impl Draft<'_> {
         standing
     }
 
-    /// Gives a holding to another slot as a new grant of the same address; all that it carries stays with it, but for the
-    /// `owner_uid` where the owner is another one: then it is that of what the new owner gives for it, if that is known.
+    /// Gives a holding to another slot, as a new grant of the same address. Everything in it stays, except for the
+    /// `owner_uid` if the owner changes: that becomes the one in what the new owner gives in return, if it is known.
     pub(in crate::core::network) fn hand_over(
         &mut self,
         address: Address,
@@ -182,8 +183,8 @@ impl Draft<'_> {
         self.view(address, reservation)
     }
 
-    /// Gives an address that was promised to another slot of the deployment, as a new grant: nothing of what its holder
-    /// made of it goes along.
+    /// Gives a promised address to another slot of the deployment, as a new grant. Nothing that the old holder added to the
+    /// reservation goes along.
     pub(in crate::core::network) fn give(
         &mut self,
         address: Address,
@@ -215,7 +216,7 @@ impl Draft<'_> {
     }
 }
 
-/// What a grant says of itself beyond its lease and claimant, if anything.
+/// The details that a grant asks for, if any.
 fn details_of(options: &GrantOptions, mac: Option<Mac>) -> Option<Box<Details>> {
     let GrantOptions { owner_uid, labels, note, hostname, .. } = options;
     if owner_uid.is_none() && labels.is_none() && note.is_none() && hostname.is_none() && mac.is_none() {

@@ -11,7 +11,7 @@ use crate::core::state::{Declined, Entry, Event, EventKind, Planned, Promise, Re
 use crate::core::types::{Owner, OwnerUid, Scope, SlotKey};
 
 impl Draft<'_> {
-    /// Lets a holding go: to whom it is promised, or it cools, or is gone at once.
+    /// Lets a holding go: it goes to the slot to which it is promised, or cools, or is gone at once.
     pub(in crate::core::network) fn release(
         &mut self,
         address: Address,
@@ -31,7 +31,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Notes the slots that this request names: what they have in the end is what it answers.
+    /// Notes the slots that this request names: the answer shows what they have in the end.
     pub(in crate::core::network) fn asks_for(&mut self, slots: impl Iterator<Item = SlotKey>) {
         if self.network.holdings.has_promises() {
             self.ledger().asked = slots.collect();
@@ -42,8 +42,9 @@ impl Draft<'_> {
         self.ledger.as_ref().is_some_and(|ledger| ledger.asked.contains(slot))
     }
 
-    /// Lets go what is promised to slots that this request names, now that it is known whether they have something: then they
-    /// keep that, and the promise ends; else it is kept. Answers what went to one of them.
+    /// Handles addresses that were let go and are promised to slots that this request names, now that it is known which of
+    /// these slots have something. Such a slot keeps what it has, and the promise ends; for the others the promise is kept.
+    /// Returns what was given to them.
     pub(in crate::core::network) fn settle_owed(&mut self, has: impl Fn(&SlotKey) -> bool) -> Vec<Address> {
         let mut given = Vec::new();
         let owed = self.ledger.as_mut().map(|ledger| std::mem::take(&mut ledger.owed));
@@ -59,7 +60,7 @@ impl Draft<'_> {
         given
     }
 
-    /// Does a promise end with what this request lets go?
+    /// Does this promise end because of what the request lets go?
     pub(in crate::core::network) fn ends(&self, reservation: &Reservation, promise: &Promise) -> bool {
         self.network.config.closed
             || self.letting_go.as_ref().is_some_and(|(scope, owner)| {
@@ -67,9 +68,9 @@ impl Draft<'_> {
             })
     }
 
-    /// Ends what is noted for who lets go of everything: what others promise to it, what a revert would give back to it, and what was
-    /// promised to it and was declined. At most so many; whether that is all. Cost: O(1) where nothing is noted for an owner, else O(all
-    /// that its scope holds).
+    /// Ends what is noted for an owner that lets go of everything: what others promise to it, what a revert would give back
+    /// to it, and what was promised to it and then declined. At most `limit` entries; returns whether that was all. Cost:
+    /// O(1) if nothing is noted for the owner, otherwise O(everything that its scope holds).
     pub(in crate::core::network) fn forget_promises_to(
         &mut self,
         (scope, owner): &(Scope, Option<Owner>),
@@ -77,11 +78,11 @@ impl Draft<'_> {
     ) -> bool {
         let network = self.network;
         let mut is_all = true;
-        // With the whole scope all goes at which anything is noted for its owners.
+        // With a whole scope, all holdings go at which anything is noted for its owners.
         if let Some(owner) = owner.as_ref().filter(|owner| network.holdings.is_noted(scope, owner)) {
             let to_it = |promise: Option<&Promise>| promise.is_some_and(|promise| promise.owner == *owner);
             let noted = |held: &Reservation| to_it(held.promise()) || to_it(held.back());
-            // Its own goes by itself, and so does what went from hand to hand with that.
+            // Its own holdings are released anyway, and with them whatever they passed on to others by promises.
             let others = |at: Address, held: &Reservation| held.holder.owner != *owner && !self.has_let_go(at);
             let of_scope = network.holdings.of_scope(scope).filter(|(at, held)| noted(held) && others(*at, held));
             let mut found: Vec<_> = of_scope.collect();
@@ -100,7 +101,8 @@ impl Draft<'_> {
         self.forget_broken(scope, owner.as_ref(), limit) && is_all
     }
 
-    /// Forgets of a scope, or of one of its owners, what was promised and declined: at most so many; whether that is all.
+    /// Forgets promised and declined addresses of a scope, or of one of its owners. At most `limit`; returns whether that
+    /// was all.
     pub(in crate::core::network) fn forget_broken(
         &mut self,
         scope: &Scope,
@@ -117,7 +119,7 @@ impl Draft<'_> {
         broken.next().is_none()
     }
 
-    /// Lets a holding go, whoever it was promised to.
+    /// Lets a holding go even if it is promised to somebody.
     pub(in crate::core::network) fn release_for_good(
         &mut self,
         address: Address,
@@ -139,7 +141,7 @@ impl Draft<'_> {
         self.put(address, Some(&Entry::Held(Arc::clone(reservation))), after, Some(event));
     }
 
-    /// Lets a block go around a part of it that the same slot is about to be granted.
+    /// Lets go of a block except for a part that the same slot is about to be granted.
     pub(in crate::core::network) fn release_around(
         &mut self,
         address: Address,
@@ -164,14 +166,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Notes, once or again, that a holding ends with this request: its MAC and its place within the limits are free.
+    /// Notes that a holding ends with this request, which frees its MAC and its place within the limits. May be called again.
     pub(in crate::core::network) fn leaves(&mut self, address: Address, reservation: &Reservation) {
-        // An obsolete one counts nowhere, but may have a MAC.
+        // An obsolete reservation does not count within limits, but may have a MAC.
         if !self.ledger().let_go.insert(address) || reservation.obsolete.is_some() {
             return;
         }
         if !self.promises_anew && self.network.holdings.is_promised(&reservation.holder) {
-            // What is promised to the slot counts in its place.
+            // What is promised to the slot now counts in its place.
             self.ledger().awaiting.insert(reservation.holder.clone());
         } else {
             self.count(&reservation.holder, -1);

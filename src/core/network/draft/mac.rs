@@ -1,6 +1,6 @@
-//! Which MAC a draft gives: the one that was asked for, or one that it makes, if nobody else of the realm carries it.
+//! Which MAC a draft gives: the one that was asked for, or a new one, provided that no other reservation of the realm has it.
 //!
-//! Before: `granting` and `lifecycle`. Of other networks only that is known which the context says (`Context::mac_elsewhere`).
+//! Before: `granting` and `lifecycle`. About other networks, only what the context says is known (`Context::mac_elsewhere`).
 
 use super::{Draft, held_by};
 use crate::core::address::Address;
@@ -11,14 +11,14 @@ use crate::core::outcome::Grant;
 use crate::core::refusal::Refusal;
 use crate::core::types::Mac;
 
-/// MACs that are looked at one after the other where those drawn at random are all in use.
+/// How many MACs are tried one after the other if all random draws are in use.
 const SEARCHED_MAX: u64 = 1 << 16;
 
 impl Network {
-    /// Under what MACs are made here.
+    /// The prefix of the MACs that are made in this network.
     ///
     /// # Errors
-    /// `invalid_argument` if there is no prefix, or one under which no interface has a MAC.
+    /// `invalid_argument` if there is no prefix, or if no interface can have a MAC under it.
     fn mac_prefix(&self) -> Result<(&str, Mac), Refusal> {
         let prefix = self.config.l2.mac_prefix.as_deref().unwrap_or_default();
         let Ok(base) = format!("{prefix}:00:00:00").parse::<Mac>() else {
@@ -28,7 +28,7 @@ impl Network {
             ));
         };
         if let Err(Refusal::InvalidArgument { problem, .. }) = forms::mac_prefix(prefix, "") {
-            // Stored when it was not refused yet.
+            // It was stored before such prefixes were refused.
             let problem =
                 format!("cannot be \"auto\" here: `l2.mac_prefix` of the network {problem}, with network.update");
             return Err(Refusal::invalid("mac", problem));
@@ -36,8 +36,8 @@ impl Network {
         Ok((prefix, base))
     }
 
-    /// What a grant comes to that asks for this MAC: that none can be made here is told before anything else that stands in the
-    /// way. Who only repeats what he asked for asks for none.
+    /// The result of a grant that asks for this MAC. If no MAC can be made here, that takes precedence over any refusal that
+    /// stands in the way. A repeated request makes no MAC and is not refused for that.
     #[inline]
     pub(in crate::core::network) fn or_no_mac(
         &self,
@@ -52,10 +52,10 @@ impl Network {
 }
 
 impl Draft<'_> {
-    /// The MAC that a wish leads to; `own` is the address that may carry it already.
+    /// The MAC for a wish. `own` is an address that may already have it.
     ///
     /// # Errors
-    /// `already_in_use` if somebody else carries it; `invalid_argument` if one shall be made and there is no prefix.
+    /// `already_in_use` if another reservation has it; `invalid_argument` if one is to be made and there is no prefix.
     pub(in crate::core::network) fn mac_for(
         &self,
         wish: Option<MacWish>,
@@ -84,7 +84,7 @@ impl Draft<'_> {
                     let of = held_by.as_ref().map_or_else(String::new, |by| format!(", held by {}", by.holder));
                     Err(Refusal::Taken {
                         problem: format!(
-                            "MAC {mac} is used by {by}{of}; a MAC is unique in its realm: give another, or take it away there \
+                            "MAC {mac} is used by {by}{of}; a MAC is unique in its realm: give another one, or remove it there \
                              with ip.update"
                         ),
                         network: None,
@@ -97,7 +97,7 @@ impl Draft<'_> {
             Some(MacWish::Auto) => {
                 let (prefix, Mac(base)) = self.network.mac_prefix()?;
                 let is_free = |mac: &Mac| mac.has_no_interface().is_none() && taken(*mac).is_none();
-                // Random draws first; a prefix so full that they all meet another MAC is searched from the first of them on.
+                // Random draws first. If a crowded prefix makes all of them collide, it is searched from the first draw on.
                 let draw = |attempt: u64| {
                     Mac(base | (crate::core::command::derived_id(self.context.entropy, attempt) as u64 & 0xff_ffff))
                 };
@@ -108,8 +108,8 @@ impl Draft<'_> {
                     Some(mac) => Ok(Some(mac)),
                     None => Err(Refusal::Taken {
                         problem: format!(
-                            "no free MAC was found under the prefix {prefix}, in 64 places at random and the {SEARCHED_MAX} \
-                             behind the first; set another `l2.mac_prefix`"
+                            "no free MAC was found under the prefix {prefix}, in 64 random places and the {SEARCHED_MAX} places \
+                             after the first; set another `l2.mac_prefix`"
                         ),
                         network: None,
                         address: None,

@@ -1,5 +1,5 @@
-//! What the steps of a draft come to, by address: for requests of so many steps that looking through them all, once for
-//! each grant, would take time with the square of their number.
+//! The result of a draft's steps, by address. It serves requests with many steps, where searching all of them for each grant
+//! would take time with the square of their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::covered;
 use crate::core::address::{Address, Range};
 use crate::core::state::{Entry, Key, State, Step};
 
-/// What the steps so far come to, by address.
+/// The result of the steps so far, by address.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     present: BTreeMap<Address, Entry>,
@@ -26,12 +26,13 @@ impl Sum {
         }
     }
 
-    /// Do the steps say what is at this address?
+    /// Do the steps determine what is at this address?
     pub(super) fn knows(&self, address: Address) -> bool {
         self.present.contains_key(&address) || self.gone.contains(&address)
     }
 
-    /// What they put over addresses of a range. No two entries overlap, so only the last one before it may reach into it.
+    /// What the steps put over addresses of a range. Entries never overlap, so only the last one before the range can reach
+    /// into it.
     pub(super) fn overlapping(&self, range: Range) -> impl Iterator<Item = (&Address, &Entry)> {
         let before = self.present.range(..range.first()).next_back();
         let reaches =

@@ -1,20 +1,20 @@
-//! What a draft has granted: asked for each grant of a request, of which there may be thousands.
+//! What a draft has granted. It is looked up for each grant of a request, of which there may be thousands.
 
 use crate::core::address::{Address, Range};
 
-/// Ranges, no two of which meet.
+/// Disjoint ranges.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// The only one. Most requests grant once, and need no more room.
+    /// The only range. Most requests grant once and need no more room.
     only: Option<Range>,
-    /// All, ascending, once there are several.
+    /// All ranges, ascending, once there are several.
     ranges: Vec<Range>,
-    /// All, ascending, joined where there is nothing between them.
+    /// All ranges, ascending, with adjacent ones joined.
     runs: Vec<Range>,
 }
 
 impl Taken {
-    /// Takes a range that meets none of those before.
+    /// Adds a range that overlaps none of those before.
     pub(super) fn add(&mut self, range: Range) {
         if self.ranges.is_empty() {
             let Some(first) = self.only.take() else {
@@ -39,29 +39,29 @@ impl Taken {
         self.runs.splice(replaced, [joined]);
     }
 
-    /// All of them.
+    /// All ranges.
     pub(super) fn iter(&self) -> impl Iterator<Item = Range> {
         self.only.iter().chain(&self.ranges).copied()
     }
 
-    /// The first one that shares addresses with `range`. Cost: O(log) of how many there are.
+    /// The first range that shares addresses with `range`. Cost: O(log) of how many there are.
     pub(super) fn meets(&self, range: Range) -> Option<Range> {
         self.only.filter(|only| only.overlaps(range)).or_else(|| first_overlap(&self.ranges, range))
     }
 
-    /// Where what was taken of `range`, and without a gap behind it, ends.
+    /// The end of what was taken in `range` and adjacent to it, without a gap.
     pub(super) fn until(&self, range: Range) -> Option<Address> {
         let run = self.only.filter(|only| only.overlaps(range)).or_else(|| first_overlap(&self.runs, range));
         run.map(Range::last)
     }
 
-    /// How many there are.
+    /// How many ranges there are.
     pub(super) fn count(&self) -> usize {
         self.ranges.len() + usize::from(self.only.is_some())
     }
 }
 
-/// The first of some ranges, ascending and apart, that shares addresses with another one.
+/// The first of some ascending, disjoint ranges that shares addresses with another one.
 fn first_overlap(ranges: &[Range], other: Range) -> Option<Range> {
     let at = ranges.partition_point(|range| range.last() < other.first());
     ranges.get(at).copied().filter(|range| range.first() <= other.last())

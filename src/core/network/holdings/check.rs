@@ -1,4 +1,4 @@
-//! Every index against what it is an index of. For tests and debug builds: costs as much as loading.
+//! Compares every index with the entries. For tests and debug builds, because it costs as much as loading.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -9,7 +9,7 @@ use crate::core::address::Range;
 use crate::core::state::Entry;
 
 impl Holdings {
-    /// Every index against the entries, for tests and debug builds.
+    /// Compares every index with the entries; the error says what differs.
     pub(in crate::core::network) fn check(&self) -> Result<(), String> {
         let live = self.records.count();
         if live != self.len() {

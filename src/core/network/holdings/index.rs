@@ -1,28 +1,28 @@
-//! From the hash of a key to the numbers of the records that may have it: a table that never grows at once.
+//! An index from the hash of a key to the numbers of the records that may have that key. It never grows all at once.
 //!
-//! A plain hash table doubles in one go: at a million entries that is a pause of a third of a second in the middle of a
-//! request. This one is cut into parts of at most [`PART_ENTRIES_MAX`], chosen by the upper bits of the hash; a part that
-//! is full is split in two (extendible hashing, Fagin and others 1979), which costs some ten microseconds however much
-//! there is. Every entry keeps 32 bits of its hash, so that neither a split nor a growing part reads a record.
+//! A plain hash table doubles in one go: at a million entries, that is a pause of a third of a second in the middle of a
+//! request. This table is divided into parts of at most [`PART_ENTRIES_MAX`] entries, chosen by the upper bits of the hash. A
+//! full part is split in two (extendible hashing, Fagin and others 1979), which costs some ten microseconds however many entries
+//! there are. Every entry keeps 32 bits of its hash, so that neither a split nor a growing part has to read a record.
 //!
-//! Keys are not here: who asks compares the records that are offered.
+//! The index has no keys: the caller compares the records that it is offered.
 //!
-//! Not for keys that many records share: those of one hash lie in as many rows as they need, which adding and
-//! removing walk along.
+//! It is not meant for keys that many records share: entries of one hash take as many rows as they need, and adding and
+//! removing walk along all of them.
 //!
 //! Review notes: can equal hashes make it split without end?
 
 use super::records::RecordId;
 use super::rows::Rows;
 
-/// Entries of one part: the most that 1 024 rows take.
+/// Entries of one part: as many as 1 024 rows take.
 const PART_ENTRIES_MAX: usize = 6_144;
-/// Bits by which the directory may be longer than an even spread of the entries needs.
+/// How many bits longer the directory may be than an even spread of the entries needs.
 const SPARE_BITS: u32 = 3;
 
 #[derive(Debug, Clone, Default)]
 struct IndexPart {
-    /// Leading bits of the tag that all its entries share.
+    /// How many leading bits of the tag all its entries share.
     depth: u32,
     rows: Rows,
 }
@@ -30,9 +30,9 @@ struct IndexPart {
 /// A multimap from hashes to record numbers. Finding, adding and removing cost the same at any size.
 #[derive(Debug, Clone)]
 pub(super) struct Index {
-    /// Part of each value of the tag's leading bits.
+    /// The part for each value of the tag's leading bits.
     directory: Vec<u32>,
-    /// Its length as a power of two.
+    /// The length of the directory, as a power of two.
     depth: u32,
     parts: Vec<IndexPart>,
     len: usize,
@@ -54,12 +54,12 @@ fn leading(tag: u32, bits: u32) -> usize {
 }
 
 impl Index {
-    /// Empty, with parts and places for so many.
+    /// An empty index with parts and places for this many entries.
     pub(super) fn with_room_for(entries: usize) -> Self {
         if entries <= PART_ENTRIES_MAX {
             return Self::default();
         }
-        // No fuller than parts are on average that were split as they grew.
+        // No fuller than the average part that was split as it grew.
         let depth = (entries / (PART_ENTRIES_MAX * 3 / 4)).next_power_of_two().ilog2();
         let parts = 1usize << depth;
         let part = || IndexPart { depth, rows: Rows::with_room_for(entries / parts) };
@@ -70,13 +70,13 @@ impl Index {
         self.directory[leading(tag, self.depth)] as usize
     }
 
-    /// The first record of this hash that is the one.
+    /// The first record of this hash that satisfies `is`.
     pub(super) fn find(&self, hash: u64, is: impl Fn(RecordId) -> bool) -> Option<RecordId> {
         let tag = tag_of(hash);
         self.parts[self.part_of(tag)].rows.find(tag, is)
     }
 
-    /// Reads where something of this hash is, or would be, and answers nothing of meaning.
+    /// Reads where an entry of this hash is, or would be. The result has no meaning.
     pub(super) fn touch(&self, hash: u64) -> u32 {
         let tag = tag_of(hash);
         self.parts[self.part_of(tag)].rows.touch(tag)
@@ -89,7 +89,7 @@ impl Index {
         self.parts[self.part_of(tag)].rows.of_tag(tag)
     }
 
-    /// Adds a record, whatever is there of the same hash.
+    /// Adds a record, even if others have the same hash.
     pub(super) fn insert(&mut self, hash: u64, id: RecordId) {
         let tag = tag_of(hash);
         let mut at = self.part_of(tag);
@@ -101,7 +101,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Removes a record. False if it was not there.
+    /// Removes a record. Returns false if it was not there.
     pub(super) fn remove(&mut self, hash: u64, id: RecordId) -> bool {
         let tag = tag_of(hash);
         let at = self.part_of(tag);
@@ -110,7 +110,7 @@ impl Index {
         removed
     }
 
-    /// Puts one record in the place of another of the same hash. False if that was not there.
+    /// Replaces one record with another of the same hash. Returns false if the old one was not there.
     pub(super) fn replace(&mut self, hash: u64, old: RecordId, new: RecordId) -> bool {
         let tag = tag_of(hash);
         let at = self.part_of(tag);
@@ -122,7 +122,7 @@ impl Index {
         self.len
     }
 
-    /// Splitting does not help where many entries have one hash; there the part grows instead.
+    /// May this part be split? Splitting does not help if many entries have one hash; then the part grows instead.
     fn may_split(&self, at: usize) -> bool {
         let even = (self.len / PART_ENTRIES_MAX).max(1).ilog2() + 1;
         self.parts[at].depth < (even + SPARE_BITS).min(u32::BITS - 1)
@@ -143,7 +143,7 @@ impl Index {
         self.parts[at] = IndexPart { depth, rows: lower };
         let new = self.parts.len() as u32;
         self.parts.push(IndexPart { depth, rows: upper });
-        // Of the stretch of the directory that named the old part, the second half names the new one.
+        // The second half of the directory entries that named the old part now names the new one.
         let first = self.directory.iter().position(|&part| part == at as u32).unwrap_or_default();
         let stretch = 1usize << (self.depth - depth + 1);
         self.directory[first + stretch / 2..first + stretch].fill(new);
@@ -160,7 +160,7 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Spreads small numbers over 64 bits, the same each time.
+    /// Spreads small numbers over 64 bits, deterministically.
     fn hash(number: u32) -> u64 {
         (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).wrapping_mul(0xd6e8_feb8_6659_fd93)
     }

@@ -1,6 +1,7 @@
-//! How an entry comes to an address and goes from it: into every index, and out of every index.
+//! How an entry gets to an address and leaves it: into every index, and out of every index.
 //!
-//! Before: [`Network::apply`](crate::core::network::Network::apply), for each step; `loading` does the same for all at once.
+//! Before: [`Network::apply`](crate::core::network::Network::apply), for each step. `loading` does the same for all entries
+//! at once.
 //!
 //! Review notes: does a new index follow every transition in `link` and `unlink`?
 
@@ -16,7 +17,7 @@ use crate::core::state::{Entry, Reservation};
 pub(super) type OwnerPlace = (u64, Option<RecordId>);
 
 impl Holdings {
-    /// Puts an entry at an address, or takes it away. Returns what was there.
+    /// Puts an entry at an address, or removes it. Returns the former entry.
     pub(in crate::core::network) fn set(&mut self, address: Address, entry: Option<&Entry>) -> Option<Entry> {
         let Some(entry) = entry else { return self.remove(address) };
         let (records, mut is_new) = (&mut self.records, false);
@@ -52,7 +53,8 @@ impl Holdings {
                 self.cooling.insert((released.released_at, id));
                 let hash = self.hasher.hash_one(&released.last);
                 if !self.cools(hash) {
-                    // The index knows the upper half of a hash; the lower one stands where other indexes have a record.
+                    // The index stores the upper half of the hash; the lower half takes the place of the record number that
+                    // other indexes have.
                     self.cooling_hashes.insert(hash, lower_half(hash));
                 }
                 self.cooling_slots.insert((hash, released.released_at, id));
@@ -75,7 +77,7 @@ impl Holdings {
                     self.cooling_hashes.remove(hash, lower_half(hash));
                 }
                 if self.cooling_slots.is_empty() {
-                    // A table gives back nothing by itself.
+                    // A table does not give back memory by itself.
                     self.cooling_hashes = Index::default();
                 }
             }
@@ -97,7 +99,7 @@ impl Holdings {
         (hash, self.owner_first_of(hash, scope, owner))
     }
 
-    /// As [`Self::link_held`], where the owner's place is known.
+    /// As [`Self::link_held`], when the owner's place is known.
     pub(super) fn link_held_at(&mut self, id: RecordId, reservation: &Reservation, place: OwnerPlace) {
         let family = self.record(id).family;
         let links = self.links_of((id, family), reservation, place);
@@ -109,8 +111,8 @@ impl Holdings {
         }
     }
 
-    /// Puts a reservation at which nothing is noted for others into every index under the number of its record, which need not be there yet:
-    /// how it is linked with the others.
+    /// Puts a reservation at which nothing is noted for others into every index under this record number. The record itself
+    /// need not exist yet. Returns the links of the record.
     pub(super) fn links_of(
         &mut self,
         (id, family): (RecordId, Family),
@@ -162,7 +164,7 @@ impl Holdings {
         (hash, first): OwnerPlace,
     ) -> Links {
         let mut links = Links::default();
-        // The newest record goes second, so that the first of the chain, which the table names, stays.
+        // The newest record becomes the second, so that the first, which the table names, stays the first.
         match first {
             Some(first) => {
                 let second = self.record(first).links.owner_next;
@@ -198,7 +200,7 @@ impl Holdings {
             self.macs.remove(&mac);
         }
         self.unlink_owner(id, reservation, current);
-        // In the middle of a change a slot may hold two.
+        // In the middle of a change a slot may hold two addresses.
         if current && self.promised.is_promised(&reservation.holder) && self.slot(&reservation.holder).is_none() {
             self.promised.empties(&reservation.holder);
         }
@@ -248,7 +250,7 @@ impl Holdings {
             }
             return;
         }
-        // It was the first of its chain: the table must name the next one, or nobody.
+        // It was the first of its chain, so the table must now name the next one, or none.
         let hash = self.owner_hash(&reservation.holder.scope, &reservation.holder.owner);
         if next == NONE {
             self.owners.remove(hash, id);
@@ -258,7 +260,7 @@ impl Holdings {
         }
     }
 
-    /// It is not found by its slot any more: it goes, or is the first of its chain now.
+    /// Removes a record from the index by slot, because it goes, or is now the first of its chain.
     fn forget_slot(&mut self, id: RecordId) {
         let current = self.record(id).held().filter(|held| held.obsolete.is_none());
         if let Some(hash) = current.map(|held| self.hasher.hash_one(&held.holder)) {

@@ -1,8 +1,8 @@
-//! All entries of a network at once, as they come from a store: what [`Holdings::set`] makes of them one by one, in about
-//! half the time. Each owner is looked for once, no table grows, and the tree of addresses is built from the order they have.
+//! All entries of a network at once, as they come from a store: the same result as [`Holdings::set`] for one after the other, in
+//! about half the time. Each owner is looked up once, no table grows, and the tree of addresses is built in ascending order.
 //!
-//! They are put in as they are read: whoever reads them need not keep them until the last one came, and one thread may index
-//! them while another reads.
+//! Entries are indexed as they are read. So the reader need not keep them until the last one has come, and one thread can
+//! index while another reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,42 +15,44 @@ use crate::core::address::{Address, Range};
 use crate::core::state::Entry;
 use crate::core::types::{Generation, ShardTime, SlotKey};
 
-/// So many owners are hashed one after the other. Where entries were read by another thread, each lies in memory that no cache
-/// of this one has; looked at together they come together.
+/// How many owners are hashed one after the other. If another thread read the entries, each lies in memory that this thread
+/// has not cached; looked at together, they are fetched together.
 const TOGETHER: usize = 32;
 
-/// Why entries are not those of one network.
+/// Why entries cannot be those of one network.
 #[derive(Debug, Clone)]
 pub(in crate::core::network) enum Unfit {
-    /// This is not the first address of its block.
+    /// This address is not the first of its block.
     NotFirst(Address),
-    /// Two entries cover it, or they do not ascend.
+    /// Two entries cover this address, or the entries do not ascend.
     Twice(Address),
     /// A slot holds two addresses.
     HoldsTwo(SlotKey, Address, Address),
 }
 
-/// What lies at the addresses of a network, as a store reads it: each once, ascending. Every index over it is made on the way.
+/// What lies at the addresses of a network, as a store reads it: each entry once, ascending. All indexes are built along the
+/// way.
 ///
-/// What does not fit together is kept as it came, and [`Network::load`](crate::core::network::Network::load) refuses it.
+/// Entries that do not fit together are kept as they came, and [`Network::load`](crate::core::network::Network::load)
+/// refuses them.
 #[derive(Debug, Clone, Default)]
 pub struct Entries(Box<Indexing>);
 
 #[derive(Debug, Clone, Default)]
 struct Indexing {
-    /// Without the trees of addresses, which are made of `v4` and `v6` at the end; and as if it were served for ever.
+    /// Without the trees of addresses, which are built from `v4` and `v6` at the end, and as if it had always been served.
     holdings: Holdings,
     v4: Vec<(u32, RecordId)>,
     v6: Vec<(u128, RecordId)>,
-    /// What came last and is not in `holdings` yet.
+    /// The last entries, which are not in `holdings` yet.
     some: Vec<Waiting>,
     highest: Generation,
     before: Option<Range>,
-    /// From where on they are not those of one network: why, and everything from there on.
+    /// From where on the entries are not those of one network: the reason, and all entries from there on.
     unfit: Option<(Unfit, Vec<(Address, Entry)>)>,
 }
 
-/// An entry, and of what is held the hash of its owner and the first record of that, if there was one.
+/// An entry and, if it is held, the hash of its owner and the first record of that owner, if there was one.
 #[derive(Debug, Clone)]
 struct Waiting {
     address: Address,
@@ -59,15 +61,15 @@ struct Waiting {
 }
 
 impl Entries {
-    /// None yet, with room in the largest of the indexes for so many.
+    /// No entries yet, with room for this many in the largest of the indexes.
     pub fn with_room_for(count: usize) -> Self {
         let holdings = Holdings { owners: Index::with_room_for(count), ..Holdings::default() };
         Self(Box::new(Indexing { holdings, ..Indexing::default() }))
     }
 
-    /// The next one.
+    /// Adds the next entry.
     ///
-    /// Cost: O(1), but for a lease and what cools, each of which takes its place in an order.
+    /// Cost: O(1), except that a lease or a cooldown takes its place in an order.
     pub fn push(&mut self, address: Address, entry: Entry) {
         self.0.some.push(Waiting { address, entry, owner: (0, None) });
         if self.0.some.len() >= TOGETHER {
@@ -75,12 +77,12 @@ impl Entries {
         }
     }
 
-    /// In any order; of several at one address the last one counts.
+    /// Entries in any order; of several at one address, the last one counts.
     ///
-    /// Cost: as one after the other, and a sort.
+    /// Cost: that of pushing each, and a sort.
     pub fn of_any_order(mut entries: Vec<(Address, Entry)>) -> Self {
         if !entries.is_sorted_by(|one, other| one.0 < other.0) {
-            // Stable, so that the last one stays the last.
+            // The sort is stable, so the last one of an address stays the last.
             entries.sort_by_key(|(address, _)| *address);
             entries.reverse();
             entries.dedup_by_key(|(address, _)| *address);
@@ -89,7 +91,7 @@ impl Entries {
         entries.into()
     }
 
-    /// As [`Entries::of_any_order`], of what was put in as it came. Costs nothing where that was in order.
+    /// As [`Entries::of_any_order`], for entries that were pushed as they came. Costs nothing if they were in order.
     pub fn in_order(mut self) -> Self {
         self.0.take_in();
         if self.0.unfit.is_none() { self } else { Self::of_any_order(self.into_iter().collect()) }
@@ -106,7 +108,7 @@ impl Entries {
         self.len() == 0
     }
 
-    /// As they came.
+    /// The entries as they came.
     pub fn iter(&self) -> impl Iterator<Item = (Address, &Entry)> {
         let Indexing { holdings, some, unfit, .. } = &*self.0;
         let indexed = holdings.records.iter().map(|record| (record.address(), &record.entry));
@@ -114,14 +116,14 @@ impl Entries {
         indexed.chain(others).chain(some.iter().map(|waiting| (waiting.address, &waiting.entry)))
     }
 
-    /// For a network that is served from `since` on; and the highest generation of them.
+    /// The holdings of a network that is served from `since` on, and the highest generation among the entries.
     pub(in crate::core::network) fn settle(mut self, since: ShardTime) -> Result<(Holdings, Generation), Unfit> {
         self.0.take_in();
         let Indexing { mut holdings, v4, v6, some: _, highest, before: _, unfit } = *self.0;
         if let Some((unfit, _)) = unfit {
             return Err(unfit);
         }
-        // A tree that is made of what ascends is filled from one side to the other.
+        // A tree that is built from ascending entries is filled from one side to the other.
         holdings.v4 = BTreeMap::from_iter(v4);
         holdings.v6 = BTreeMap::from_iter(v6);
         holdings.serve_from(since);
@@ -130,7 +132,7 @@ impl Entries {
 }
 
 impl Indexing {
-    /// Indexes what came last.
+    /// Indexes the last entries.
     fn take_in(&mut self) {
         let mut some = std::mem::take(&mut self.some);
         for Waiting { entry, owner, .. } in &mut some {
@@ -138,7 +140,7 @@ impl Indexing {
                 owner.0 = self.holdings.owner_hash(&held.holder.scope, &held.holder.owner);
             }
         }
-        // The places in the table lie far from each other, too.
+        // The places in the table are also far apart, so they are looked at together too.
         for Waiting { entry, owner, .. } in &mut some {
             if let Some(held) = entry.held() {
                 owner.1 = self.holdings.owner_first_of(owner.0, &held.holder.scope, &held.holder.owner);
@@ -167,7 +169,7 @@ impl Indexing {
         }
         let holdings = &mut self.holdings;
         if let Entry::Held(held) = &entry {
-            // It may have come since it was looked for.
+            // Its owner's first record may have been added since that was looked for.
             first = first.or_else(|| holdings.owner_first_of(hash, &held.holder.scope, &held.holder.owner));
             if first.is_some()
                 && held.obsolete.is_none()
@@ -179,14 +181,14 @@ impl Indexing {
         self.before = Some(range);
         self.highest = self.highest.max(entry.generation());
         let id = match &entry {
-            // What is noted for others is looked for by who they are.
+            // Noting something for others looks them up by name and reads the records found, so this one has to exist.
             Entry::Held(held) if held.promise().or(held.back()).is_some() => {
                 let held = Arc::clone(held);
                 let id = holdings.records.insert(Record::new(address, entry));
                 holdings.link_held_at(id, &held, (hash, first));
                 id
             }
-            // Linked before it is there: nothing is counted up and down again to keep it.
+            // Linked before the record exists, so that no reference count goes up and down to keep the reservation.
             Entry::Held(held) => {
                 let id = holdings.records.next_id();
                 let links = holdings.links_of((id, address.family()), held, (hash, first));
@@ -210,7 +212,7 @@ impl IntoIterator for Entries {
     type Item = (Address, Entry);
     type IntoIter = Box<dyn Iterator<Item = (Address, Entry)> + Send>;
 
-    /// As they came.
+    /// The entries as they came.
     fn into_iter(self) -> Self::IntoIter {
         let Indexing { holdings, some, unfit, .. } = *self.0;
         let indexed = holdings.records.into_iter().map(|record| (record.address(), record.entry));

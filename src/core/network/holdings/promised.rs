@@ -1,11 +1,11 @@
-//! Slots to which addresses are promised, and which of them hold nothing until then; owners for whom anything is noted at what
-//! others hold; and addresses that were declined although they were promised.
+//! The slots to which addresses are promised, and whether they hold anything until then; the owners for whom something is
+//! noted at what others hold; and promised addresses that were declined.
 //!
-//! What is promised to a slot that holds nothing counts within the limits of its owner and scope, as if it were held
-//! already: the commit that hands it over must not fail by a limit, nor exceed one. Where the slot holds something, that
-//! goes when the promise is kept, so nothing is added.
+//! A promise to a slot that holds nothing counts within the limits of its owner and scope, as if the address were already
+//! held, because the commit that hands it over must neither fail at a limit nor exceed one. If the slot holds something,
+//! that is let go when the promise is kept, so the promise adds nothing.
 //!
-//! Costs what is promised, and nothing where nothing is.
+//! Costs are those of what is promised; without promises there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,34 +20,34 @@ use crate::core::types::{Owner, Scope, SlotKey};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Promises {
-    /// How many addresses: more than one only in the middle of a change.
+    /// How many addresses are promised to the slot: more than one only in the middle of a change.
     count: u32,
-    /// The slot holds something.
+    /// Whether the slot holds something.
     holds: bool,
 }
 
-/// See the module.
+/// What is promised, and to whom; see the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Promised {
     slots: HashMap<SlotKey, Promises>,
-    /// How many slots wait with empty hands, by owner and by scope; only what is not zero.
+    /// How many slots wait empty-handed, by owner and by scope; only counts above zero.
     owners: HashMap<(Scope, Owner), u64>,
     scopes: HashMap<Scope, u64>,
-    /// At how much it is noted that an owner gets it: promised to it, or given back to it by a revert.
+    /// At how many holdings it is noted that an owner gets the address, by a promise or by a revert.
     noted: HashMap<(Scope, Owner), u32>,
-    /// What was declined although it was promised, by the scope of both.
+    /// Promised addresses that were declined, by the scope of both sides.
     broken: BTreeMap<Scope, BTreeSet<Address>>,
 }
 
 impl Promised {
-    /// What is noted at a holding for others comes.
+    /// Adds what is noted at a holding for others.
     pub(super) fn note(&mut self, held: &Reservation) {
         for owner in noted_for(held) {
             *self.noted.entry((held.holder.scope.clone(), owner.clone())).or_default() += 1;
         }
     }
 
-    /// What is noted at a holding for others goes.
+    /// Removes what is noted at a holding for others.
     pub(super) fn forget(&mut self, held: &Reservation) {
         for owner in noted_for(held) {
             let key = (held.holder.scope.clone(), owner.clone());
@@ -61,14 +61,14 @@ impl Promised {
         }
     }
 
-    /// An address that was promised is declined.
+    /// Notes that a promised address is declined.
     pub(super) fn breaks(&mut self, address: Address, declined: &Declined) {
         if declined.promise.is_some() {
             self.broken.entry(declined.by.scope.clone()).or_default().insert(address);
         }
     }
 
-    /// It is not noted any more.
+    /// Forgets that a promised address was declined.
     pub(super) fn mends(&mut self, address: Address, declined: &Declined) {
         if declined.promise.is_some()
             && let Some(of_scope) = self.broken.get_mut(&declined.by.scope)
@@ -80,7 +80,7 @@ impl Promised {
         }
     }
 
-    /// An address is promised to a slot, which holds something or not.
+    /// Notes that an address is promised to a slot, which already holds something or not.
     pub(super) fn add(&mut self, taker: SlotKey, holds: bool) {
         if let Some(promises) = self.slots.get_mut(&taker) {
             promises.count += 1;
@@ -92,7 +92,7 @@ impl Promised {
         self.slots.insert(taker, Promises { count: 1, holds });
     }
 
-    /// A promise ends, kept or not.
+    /// Notes the end of a promise, kept or not.
     pub(super) fn remove(&mut self, taker: &SlotKey) {
         let Some(promises) = self.slots.get_mut(taker) else { return };
         promises.count -= 1;
@@ -105,19 +105,19 @@ impl Promised {
         }
     }
 
-    /// A slot holds something from here on.
+    /// Notes that a slot holds something from now on.
     pub(super) fn fills(&mut self, slot: &SlotKey) {
         self.set(slot, true);
     }
 
-    /// A slot holds nothing any more.
+    /// Notes that a slot holds nothing any more.
     pub(super) fn empties(&mut self, slot: &SlotKey) {
         self.set(slot, false);
     }
 
     #[inline]
     fn set(&mut self, slot: &SlotKey, holds: bool) {
-        // By far the most networks: nothing is promised.
+        // In most networks nothing is promised.
         if self.slots.is_empty() {
             return;
         }
@@ -158,7 +158,7 @@ impl Promised {
         !self.slots.is_empty() && self.slots.get(slot).is_some_and(|promises| !promises.holds)
     }
 
-    /// Slots of a scope that wait with empty hands. Cost: O(all that is promised).
+    /// Slots of a scope that wait empty-handed. Cost: O(everything that is promised).
     pub(super) fn awaiting(&self, scope: &Scope) -> impl Iterator<Item = &SlotKey> {
         self.slots.iter().filter(move |(slot, promises)| !promises.holds && slot.scope == *scope).map(|(slot, _)| slot)
     }
@@ -175,18 +175,18 @@ impl Promised {
     }
 }
 
-/// For whom anything is noted at a holding.
+/// The owners for whom something is noted at a holding.
 fn noted_for(held: &Reservation) -> impl Iterator<Item = &Owner> {
     [held.promise(), held.back()].into_iter().flatten().map(|promise| &promise.owner)
 }
 
 impl Holdings {
-    /// Is it noted at anything that this owner gets it, now or by a revert?
+    /// Is there a holding at which it is noted that this owner gets it, by a promise or by a revert?
     pub(in crate::core::network) fn is_noted(&self, scope: &Scope, owner: &Owner) -> bool {
         !self.promised.noted.is_empty() && self.promised.noted.contains_key(&(scope.clone(), owner.clone()))
     }
 
-    /// What of a scope was declined although it was promised, and to whom. Cost: O(of those).
+    /// Addresses that were declined in a scope although they were promised, and to whom. Cost: O(their number).
     pub(in crate::core::network) fn broken(
         &self,
         scope: &Scope,
@@ -197,13 +197,12 @@ impl Holdings {
         })
     }
 
-    /// Scopes of which anything was declined although it was promised.
+    /// Scopes in which promised addresses were declined.
     pub(in crate::core::network) fn scopes_of_broken(&self) -> impl Iterator<Item = &Scope> {
         self.promised.broken.keys()
     }
 
-    /// What counts within the limits of an owner: its current reservations, and what is promised to slots of it that
-    /// hold nothing.
+    /// What counts within the limits of an owner: its current reservations, and the promises to its slots that hold nothing.
     pub(in crate::core::network) fn owner_load(&self, scope: &Scope, owner: &Owner) -> u64 {
         self.owner_count(scope, owner) + self.promised.of_owner(scope, owner)
     }
@@ -223,7 +222,7 @@ impl Holdings {
         self.promised.is_promised(slot)
     }
 
-    /// Is an address promised to this slot, which holds nothing until it comes?
+    /// Is an address promised to this slot, which holds nothing until then?
     pub(in crate::core::network) fn awaits(&self, slot: &SlotKey) -> bool {
         self.promised.awaits(slot)
     }
@@ -234,7 +233,7 @@ impl Holdings {
     }
 }
 
-/// Whom an address is promised to.
+/// The slot to which a held address is promised.
 pub(in crate::core::network) fn taker_of(held: &Reservation) -> Option<SlotKey> {
     held.promise().map(|promise| settle::taker_of(held, promise))
 }

@@ -1,4 +1,4 @@
-//! The records themselves, by number, in pieces: a table in one piece would be copied whole each time it grows.
+//! The records themselves, by number, in pieces. A single table would be copied whole each time it grows.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use crate::core::state::{Entry, Reservation};
 
 /// Number of a record.
 pub(super) type RecordId = u32;
-/// Ends a chain.
+/// Marks the end of a chain.
 pub(super) const NONE: RecordId = RecordId::MAX;
-/// Records of one piece, as a power of two: some 64 KiB.
+/// Records per piece, as a power of two: some 64 KiB.
 const PIECE_BITS: u32 = 10;
 const PIECE: usize = 1 << PIECE_BITS;
 
-/// What lies at one address, and its neighbours in the chains.
+/// What lies at one address, with its neighbours in the chains.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub entry: Entry,
@@ -28,7 +28,7 @@ pub(super) struct Record {
 pub(super) struct Links {
     pub owner_next: RecordId,
     pub owner_previous: RecordId,
-    /// Current reservations of the owner; kept in the first record of its chain only.
+    /// Number of the owner's current reservations; kept only in the first record of its chain.
     pub owner_current: u32,
     pub scope_next: RecordId,
     pub scope_previous: RecordId,
@@ -43,12 +43,12 @@ impl Default for Links {
 }
 
 impl Record {
-    /// In no chain yet.
+    /// A record that is in no chain yet.
     pub(super) fn new(address: Address, entry: Entry) -> Self {
         Self::linked(address, entry, Links::default())
     }
 
-    /// In the chains that it was linked into before.
+    /// A record with the links that it already has.
     pub(super) fn linked(address: Address, entry: Entry, links: Links) -> Self {
         let bits = address.bits();
         Self { entry, high: (bits >> 64) as u64, low: bits as u64, family: address.family(), links }
@@ -63,10 +63,10 @@ impl Record {
     }
 }
 
-/// Records by number; numbers that were given back are given again.
+/// Records by number. Numbers that were given back are used again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Records {
-    /// All but the last one are full.
+    /// Every piece but the last one is full.
     pieces: Vec<Vec<Option<Record>>>,
     vacant: Vec<RecordId>,
 }
@@ -92,7 +92,7 @@ impl Records {
             return id;
         }
         if self.pieces.last().is_none_or(|piece| piece.len() == PIECE) {
-            // The first piece grows with what is in it: most networks are small.
+            // The first piece grows with its contents, because most networks are small.
             let room = if self.pieces.is_empty() { 4 } else { PIECE };
             self.pieces.push(Vec::with_capacity(room));
         }
@@ -107,17 +107,17 @@ impl Records {
         self.pieces[id as usize >> PIECE_BITS][id as usize % PIECE].take().expect("an index names live records only")
     }
 
-    /// Records that are live, by number.
+    /// The live records, by number.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
         self.pieces.iter().flatten().flatten()
     }
 
-    /// Records that were live, by number. Each piece is given back when its last record was taken.
+    /// The live records, by number. Each piece is freed when its last record has been taken.
     pub(super) fn into_iter(self) -> impl Iterator<Item = Record> + Send {
         self.pieces.into_iter().flatten().flatten()
     }
 
-    /// Records that are live.
+    /// Number of live records.
     pub(super) fn count(&self) -> usize {
         self.iter().count()
     }

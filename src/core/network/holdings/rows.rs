@@ -1,32 +1,32 @@
-//! A table of tags and the records that they lead to, in rows of one cache line: who looks for a tag, and then adds it, waits
-//! for memory once. (A table with control bytes beside its entries has two or three lines to wait for.)
+//! A table of tags and the records that they lead to, in rows of one cache line: looking for a tag and then adding it waits
+//! for memory only once. (A table with control bytes beside its entries waits for two or three lines.)
 //!
-//! A tag belongs into the row that it names, or where that is full into the next one that is not, and whatever is full between
-//! the two stays full: so a search ends at the first row with a place left (linear probing by rows, Knuth 6.4). What is removed
-//! from a full row is made good from the rows behind it.
+//! A tag belongs into the row that it names, or if that is full, into the next row that is not. All rows between the two
+//! stay full, so a search ends at the first row with a vacant place (linear probing by rows, Knuth 6.4). When an entry
+//! leaves a full row, one from the rows behind it moves up if necessary.
 //!
 //! Review notes: does every search end, and does each entry stay reachable when another one is removed?
 
 use super::records::{NONE, RecordId};
 
-/// Entries of a row.
+/// Entries per row.
 const ROW: usize = 8;
-/// The most entries a row on average: beyond that searches go on into the next row too often.
+/// The most entries per row on average. Beyond that, too many searches would go on into the next row.
 const ROW_USUAL_MAX: usize = 6;
 
-/// One cache line. Its entries come first, then what is vacant.
+/// One cache line: its entries come first, then the vacant places.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 struct Row {
     tags: [u32; ROW],
-    /// [`NONE`] where there is no entry.
+    /// [`NONE`] in a vacant place.
     ids: [RecordId; ROW],
 }
 
 impl Row {
     const EMPTY: Self = Self { tags: [0; ROW], ids: [NONE; ROW] };
 
-    /// Where these are equal: one bit each.
+    /// The positions of the values equal to `value`, one bit each.
     fn equal(values: &[u32; ROW], value: u32) -> u32 {
         values.iter().enumerate().fold(0, |places, (at, other)| places | u32::from(*other == value) << at)
     }
@@ -44,14 +44,14 @@ impl Row {
         self.ids[at] = id;
     }
 
-    /// Takes an entry out; the last one takes its place.
+    /// Removes an entry; the last one of the row takes its place.
     fn take(&mut self, at: usize) {
         let last = self.len() - 1;
         self.put(at, (self.tags[last], self.ids[last]));
         self.ids[last] = NONE;
     }
 
-    /// The first entry of this tag that is the one.
+    /// The place of the first entry with this tag that satisfies `is`.
     fn place(&self, tag: u32, is: impl Fn(RecordId) -> bool) -> Option<usize> {
         let mut places = Self::equal(&self.tags, tag);
         while places != 0 {
@@ -65,16 +65,16 @@ impl Row {
     }
 }
 
-/// From tags to records, several of one tag too.
+/// A multimap from tags to records.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rows {
-    /// None, or a power of two.
+    /// Empty, or a power of two in number.
     rows: Vec<Row>,
     len: usize,
 }
 
 impl Rows {
-    /// Empty, with places for so many.
+    /// An empty table with places for this many entries.
     pub(super) fn with_room_for(entries: usize) -> Self {
         let rows = entries.div_ceil(ROW_USUAL_MAX);
         let rows = if rows == 0 { Vec::new() } else { vec![Row::EMPTY; rows.next_power_of_two()] };
@@ -90,9 +90,9 @@ impl Rows {
         self.rows.capacity() * size_of::<Row>()
     }
 
-    /// The row that a tag names, where there is any.
+    /// The row that a tag names. There must be rows.
     fn home(&self, tag: u32) -> usize {
-        // From the 32nd on the bits of the product depend on all of the tag (Knuth 6.4, Fibonacci hashing).
+        // The bits of the product from the 32nd on depend on the whole tag (Knuth 6.4, Fibonacci hashing).
         let spread = u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((spread >> 32) as usize) & (self.rows.len() - 1)
     }
@@ -101,12 +101,12 @@ impl Rows {
         (row + 1) & (self.rows.len() - 1)
     }
 
-    /// Reads the row that a tag names, and answers nothing of meaning.
+    /// Reads the row that a tag names. The result has no meaning.
     pub(super) fn touch(&self, tag: u32) -> u32 {
         if self.rows.is_empty() { 0 } else { self.rows[self.home(tag)].tags[0] }
     }
 
-    /// Where the first entry of this tag is that is the one: row and place.
+    /// Row and place of the first entry with this tag that satisfies `is`.
     fn place(&self, tag: u32, is: impl Fn(RecordId) -> bool) -> Option<(usize, usize)> {
         if self.rows.is_empty() {
             return None;
@@ -123,7 +123,7 @@ impl Rows {
         }
     }
 
-    /// The first record of this tag that is the one.
+    /// The first record with this tag that satisfies `is`.
     pub(super) fn find(&self, tag: u32, is: impl Fn(RecordId) -> bool) -> Option<RecordId> {
         self.place(tag, is).map(|(row, at)| self.rows[row].ids[at])
     }
@@ -139,7 +139,7 @@ impl Rows {
         found.into_inner()
     }
 
-    /// Adds an entry, whatever is there of the same tag.
+    /// Adds an entry, even if others have the same tag.
     pub(super) fn insert(&mut self, tag: u32, id: RecordId) {
         debug_assert_ne!(id, NONE, "no record has the number that says that there is none");
         if self.len >= self.rows.len() * ROW_USUAL_MAX {
@@ -149,7 +149,7 @@ impl Rows {
         self.len += 1;
     }
 
-    /// Puts an entry into the first place that is left. There is one.
+    /// Puts an entry into the first vacant place. There must be one.
     fn put(&mut self, tag: u32, id: RecordId) {
         let mut row = self.home(tag);
         while self.rows[row].is_full() {
@@ -166,7 +166,7 @@ impl Rows {
         }
     }
 
-    /// Removes an entry. False if it was not there.
+    /// Removes an entry. Returns false if it was not there.
     pub(super) fn remove(&mut self, tag: u32, id: RecordId) -> bool {
         let Some((row, at)) = self.place(tag, |other| other == id) else { return false };
         self.len -= 1;
@@ -174,7 +174,7 @@ impl Rows {
         true
     }
 
-    /// Makes a place vacant. Where its row was full, something of the rows behind may be there only for that: it comes back.
+    /// Makes a place vacant. If its row was full, an entry in the rows behind may be there only because of that; it moves up.
     fn vacate(&mut self, mut row: usize, mut at: usize) {
         loop {
             let was_full = self.rows[row].is_full();
@@ -186,7 +186,7 @@ impl Rows {
         }
     }
 
-    /// An entry behind a row that was searched through it, and whose home is not behind it.
+    /// An entry behind `row` whose search passes through `row`, because its home is not behind it.
     fn comes_back(&self, row: usize) -> Option<(usize, usize)> {
         let mask = self.rows.len() - 1;
         let mut behind = self.after(row);
@@ -205,7 +205,7 @@ impl Rows {
         None
     }
 
-    /// Puts one record in the place of another of the same tag. False if that was not there.
+    /// Replaces one record with another of the same tag. Returns false if the old one was not there.
     pub(super) fn replace(&mut self, tag: u32, old: RecordId, new: RecordId) -> bool {
         let place = self.place(tag, |id| id == old);
         if let Some((row, at)) = place {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// Few tags and many acts, so that rows overflow, wrap around and are made good from behind.
+        /// Few tags and many operations, so that rows overflow, wrap around and are refilled from behind.
         #[test]
         fn it_has_what_a_list_of_the_same_pairs_has(acts in vec((0u8..4, 0u32..6, 0u32..40), 0..400), spread in 1u32..5) {
             let mut rows = Rows::default();

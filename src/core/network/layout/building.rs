@@ -1,4 +1,4 @@
-//! The layout as it is built from configuration and entries, with what did not change of the one before.
+//! Builds the layout from configuration and entries, reusing what did not change from the former one.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn remembered_of(family: Family, rested: &Rested) -> impl Iterator<Item = Rememb
 }
 
 impl Layout {
-    /// Builds everything; spaces of pools that did not change are taken over from `old`.
+    /// Builds everything; the spaces of unchanged pools are taken over from `old`.
     pub(in crate::core::network) fn build(
         config: &NetworkConfig,
         subnets: &[Arc<SubnetConfig>],
@@ -135,7 +135,7 @@ impl Layout {
         self.subnets_by_address.push((range, index));
     }
 
-    /// What its pools have counted, which are there already, and what lies between them. Cost: O(what lies between them).
+    /// Adds up what the subnet's pools have already counted, and counts what lies between them. Cost: O(what lies between them).
     fn counts_of_subnet(&self, range: Range, counted: &Spans, index: usize, holdings: &Holdings) -> Counts {
         let bits = |range: Range| (range.first().bits(), range.last().bits());
         let (first, last) = bits(range);
@@ -145,7 +145,7 @@ impl Layout {
         let apart = pools.windows(2).all(|pair| pair[0].range.last() < pair[1].range.first());
         if !apart || pools.iter().any(|pool| !range.contains(pool.range.first()) || !range.contains(pool.range.last()))
         {
-            // What is configured is not so; but it is not here that it is judged.
+            // No valid configuration is like this, but this is not the place to judge it.
             pools.clear();
         }
         let mut counts = empty_counts(range, counted);

@@ -1,4 +1,4 @@
-//! The layout as it is kept in step with an entry that changed: counts, free space, the order of pools, what rests.
+//! Keeps the layout in step with a changed entry: counts, free space, the order of pools, and what rests.
 
 use super::{Layout, SubnetSpace};
 use crate::core::address::{Address, Family};
@@ -12,7 +12,7 @@ use crate::core::types::ShardTime;
 use crate::limits::OLDEST_REMEMBERED_MAX;
 
 impl Layout {
-    /// Keeps spaces and counts in step with an entry that changed. Cost: O(log) of the pools' sizes.
+    /// Keeps spaces and counts in step with a changed entry. Cost: O(log) of the pools' sizes.
     pub(in crate::core::network) fn entry_changed(
         &mut self,
         address: Address,
@@ -26,7 +26,7 @@ impl Layout {
         }
         let length = |entry: Option<&Entry>| entry.map(|entry| covered(address, entry.prefix_length()));
         let (old, new) = (length(before), length(after));
-        // Another length under the same address is two changes.
+        // A new length at the same address is treated as two changes.
         if let (Some(old), Some(new)) = (old, new)
             && old != new
         {
@@ -35,7 +35,7 @@ impl Layout {
             return;
         }
         let Some(range) = new.or(old) else { return };
-        // What cools or is declined may reach over the ends of a subnet that came, or shrank, since.
+        // A cooling or declined entry may reach beyond the ends of a subnet that was added, or shrank, since.
         let from = self.subnets_by_address.partition_point(|(subnet, _)| subnet.last() < range.first());
         for &(_, subnet) in
             self.subnets_by_address[from..].iter().take_while(|(subnet, _)| subnet.first() <= range.last())
@@ -61,7 +61,7 @@ impl Layout {
                 self.pool_changed(index, (address, part.first().bits(), part.last().bits()), before, after, rest);
             }
             if rest.is_some() {
-                // The pool remembers its own, but for what is reserved in it and may be free again.
+                // The pool remembers its own addresses, except for reserved ones, which may become free again.
                 let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
                 let (first, last) = (pool_range.first().bits(), pool_range.last().bits());
                 each_gap(&self.pools[index].blocked, first, last, |start, end| rested.remove(start, end));
@@ -72,7 +72,7 @@ impl Layout {
         self.forget_over_bound();
     }
 
-    /// Counts a change of one address, which is what changes most: it lies in one subnet and one pool, or in none.
+    /// Counts the change of a single address, the most frequent change. It lies in one subnet and one pool, or in none.
     fn address_changed(&mut self, address: Address, before: Option<&Entry>, after: Option<&Entry>) {
         let bits = address.bits();
         if let Some(index) = self.subnet_of(address) {
@@ -93,7 +93,7 @@ impl Layout {
         self.forget_over_bound();
     }
 
-    /// Keeps a pool, and the orders and sets of pools, in step with an entry of which a part lies in it.
+    /// Keeps a pool, and the orders and sets of pools, in step with an entry that lies partly in it.
     #[inline]
     fn pool_changed(
         &mut self,
@@ -113,7 +113,7 @@ impl Layout {
         self.recount(index, rests);
     }
 
-    /// Forgets what was freed longest ago, in whichever pool, as long as too much is remembered.
+    /// Forgets the ranges that were freed longest ago, in whichever pool, while too many are remembered.
     #[inline]
     pub(super) fn forget_over_bound(&mut self) {
         while self.remembered > OLDEST_REMEMBERED_MAX
@@ -125,7 +125,7 @@ impl Layout {
         }
     }
 
-    /// Counts a pool by what it remembers, where that has changed.
+    /// Updates the totals of what is remembered, if that changed in a pool.
     #[inline]
     fn recount(&mut self, index: usize, before: (Option<Rank>, usize)) {
         let now = self.pools[index].rests();
@@ -137,7 +137,7 @@ impl Layout {
         self.rested_longest.extend(now.0.map(|since| (since, index)));
     }
 
-    /// Puts a pool in its place by what cools longest in it, where that has changed.
+    /// Moves a pool to its place in the order of what has cooled longest, if that changed.
     fn reorder(&mut self, index: usize, before: Option<ShardTime>) {
         let now = self.pools[index].cools_since();
         if now != before {
@@ -146,7 +146,7 @@ impl Layout {
         }
     }
 
-    /// Remembers a freed range; what of it lies in pools is for them to remember.
+    /// Remembers a freed range. The parts that lie in pools are left to those pools.
     pub(super) fn remember_elsewhere(&mut self, family: Family, rank: Rank, first: u128, last: u128) {
         let rested = &mut self.elsewhere[usize::from(family == Family::V6)];
         rested.add(rank, first, last);

@@ -6,7 +6,7 @@ use super::*;
 use crate::core::outcome::{Drawing, PoolMap};
 use crate::limits::MAP_SLICE_RECORDS_MAX;
 
-/// A network in which these addresses behind 10.0.0.0 are held.
+/// A network in which the addresses at these offsets from 10.0.0.0 are held.
 fn held(subnets: Vec<SubnetConfig>, offsets: impl Iterator<Item = u32>) -> Network {
     let held = |at: u32| {
         let owner = holder(&format!("o{at}"));
@@ -28,7 +28,7 @@ fn slice(network: &Network, prefix_length: u8, from: Option<Box<MapPlace>>) -> (
     }
 }
 
-/// All cells, and in how many slices they came.
+/// All cells, and the number of slices in which they came.
 fn cells(network: &Network, prefix_length: u8) -> (Vec<(Address, u128, u128, u128)>, usize) {
     let (mut whole, mut from, mut slices): (Vec<PoolMap>, _, _) = (Vec::new(), None, 0);
     loop {
@@ -54,7 +54,7 @@ fn cells_of(map: &PoolMap) -> Vec<(Address, u128, u128, u128)> {
     cells.clone()
 }
 
-/// One turn of the network is one slice, however much it holds; and the slices together say what one look would.
+/// One slice is one turn of the network, however much it holds, and the slices together give what one look would.
 #[test]
 fn a_map_in_cells_looks_at_so_much_in_one_slice_and_misses_and_repeats_nothing() {
     let count = 25_000;
@@ -66,7 +66,7 @@ fn a_map_in_cells_looks_at_so_much_in_one_slice_and_misses_and_repeats_nothing()
         for bits in (1..count).map(|n| 0x0a00_0000 + place(n)) {
             *naive.entry((bits >> 16, bits & mask)).or_default() += 1;
         }
-        // What is never granted is taken too.
+        // Addresses that are never granted count as taken, too.
         for bits in [0x0a00_0000, 0x0a00_ffff, 0x0a01_0000, 0x0a01_ffff] {
             naive.entry((bits >> 16, bits & mask)).or_default();
         }

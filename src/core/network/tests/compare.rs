@@ -3,7 +3,7 @@
 use super::*;
 use crate::core::network::Odd;
 
-/// What is odd, over slices of so many records; and how many slices that took.
+/// What is odd, found in slices of `limit` records, and the number of slices.
 fn odd(network: &Network, stored: &Network, limit: usize) -> (Vec<Odd>, usize) {
     let (mut odd, mut after, mut slices) = (Vec::new(), None, 0);
     loop {
@@ -22,7 +22,7 @@ fn at(text: &str) -> Odd {
     Odd::Record(Key::Address(address(text)))
 }
 
-/// Of each kind of entry, over both families.
+/// A network with every kind of entry, in both families.
 fn some() -> Net {
     let change = |config: &mut NetworkConfig| config.cooldown_seconds = 600;
     let mut net = Net::with(change, vec![subnet("10.0.0.0/24", 0), subnet("2001:db8::/64", 1)]);
@@ -53,7 +53,7 @@ fn each_record_that_differs_is_told_once_and_the_counts_that_it_makes() {
     net.release("vm/5");
     let counts = |text: &str| Odd::Counts(cidr(text).range());
     let mut expected = vec![at(&given), at("10.0.0.6"), at("2001:db8::77")];
-    // A pool over all of its subnet, and the subnet.
+    // A pool that spans its subnet, and the subnet.
     expected.extend([counts("10.0.0.0/24"); 2]);
     expected.extend([counts("2001:db8::/64"); 2]);
     expected.sort();

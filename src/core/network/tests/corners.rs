@@ -1,4 +1,4 @@
-//! Facts about what meets seldom: pieces of blocks, obsolete holdings, deleted networks, memory across changes.
+//! Facts about rare combinations: pieces of blocks, obsolete holdings, deleted networks, memory across changes.
 
 use super::*;
 use crate::core::address::Family;
@@ -220,7 +220,7 @@ fn in_an_exchange_each_owner_keeps_its_uid() {
     let Outcome::Transferred(views) = net.run(&hand(&at, "a", "b", true)).unwrap() else { panic!() };
     let uids = views.iter().map(|view| view.reservation.details.as_ref().unwrap().owner_uid.as_ref().unwrap().as_str());
     assert_eq!(uids.collect::<Vec<_>>(), ["v", "u"]);
-    // One who was made anew under that name is another owner still.
+    // An object that was made anew under that name is still another owner.
     refused!(net.ask(object("a", "w")), Refusal::Taken { .. });
     assert_eq!(net.ask(object("a", "u")).unwrap().view.address.to_string(), other);
 }
@@ -240,7 +240,7 @@ fn where_nothing_is_given_because_it_drains_or_is_too_small_it_is_said() {
     let drains = SubnetConfig { draining: true, ..subnet("10.0.0.0/28", 0) };
     let mut net = Net::with(|_| {}, vec![drains.clone()]);
     let refused = net.try_allocate("a").unwrap_err().to_string();
-    assert!(refused.contains("has no free address (draining: nothing of it is given before"), "{refused}");
+    assert!(refused.contains("has no free address (draining: it grants nothing until"), "{refused}");
     let mut net = Net::with(|_| {}, vec![drains, subnet("10.0.1.0/30", 0)]);
     net.allocate("a");
     net.allocate("b");
@@ -374,7 +374,7 @@ fn a_refusal_for_want_of_room_tells_what_the_same_request_would_take() {
     net.allocate("b");
     let ask = acquire(["0", "1", "2", "3", "4", "5"].map(|slot| (slot, None, false)).to_vec());
     let refused = net.run(&Command::Acquire(Box::new(ask))).unwrap_err().to_string();
-    assert!(refused.contains("(beside 5 that this request asks for, too): 1 of 8 held, 2 reserved"), "{refused}");
+    assert!(refused.contains("(besides 5 that this request also asks for): 1 of 8 held, 2 reserved"), "{refused}");
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn a_refusal_counts_only_what_the_same_request_takes_where_there_is_no_room() {
     let mut ask = acquire(["0", "1", "2", "3"].map(|slot| (slot, None, false)).to_vec());
     ask.items.iter_mut().skip(1).for_each(|item| item.wish.family = Some(crate::core::address::Family::V6));
     let refused = net.run(&Command::Acquire(Box::new(ask))).unwrap_err().to_string();
-    assert!(refused.contains("(IPv6, beside 2 that this request asks for, too)"), "{refused}");
+    assert!(refused.contains("(IPv6, besides 2 that this request also asks for)"), "{refused}");
 }
 
 #[test]
@@ -392,7 +392,7 @@ fn a_refusal_of_a_block_tells_that_what_is_free_lies_in_pieces() {
     net.allocate("b");
     let refused = net.block("a", 28).unwrap_err().to_string();
     assert!(refused.contains("has no free block of that size (a /28 block): 1 of 16 held, 2 reserved"), "{refused}");
-    assert!(refused.contains(", and the 13 free ones lie in pieces; add a pool"), "{refused}");
+    assert!(refused.contains(", and the 13 free ones are scattered; add a pool"), "{refused}");
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn what_is_held_in_another_scope_is_not_found_in_this_one() {
     let at = net.allocate("a");
     let target = Target { scope: Some("tenant".parse().unwrap()), ..*by_address(&at) };
     refused!(net.run(&Command::Bind(Box::new(target.clone()), "vm".parse().unwrap())), Refusal::NotFound { .. });
-    // To let go of it is no error where nothing is held: here something is.
+    // A release succeeds if nothing is held, but here something is.
     let stale = Target { if_generation: Some(Generation(1)), ..target.clone() };
     for (target, force) in [(target, true), (stale, false)] {
         let release = Command::Release(Box::new(Release { target, force, strict: false }));
@@ -436,7 +436,7 @@ fn oldest_remembers_what_was_used_when_a_subnet_goes_and_comes_back() {
     assert_eq!(order, ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.2", "10.0.0.1", "10.0.0.3"]);
 }
 
-/// What was granted has to be named again, and who names such an address is refused.
+/// A client has to name what it was granted, and a request with such an address is refused.
 #[test]
 fn what_is_mapped_from_ipv4_is_never_handed_out() {
     let around = pool("::fffe:ffff:ffff-::1:0:0:0", PoolKind::Dynamic);
@@ -475,7 +475,7 @@ fn what_can_be_granted_lies_in_dynamic_pools_that_do_not_drain_and_is_what_grant
         let spaces = vec![parts.clone(), nowhere.clone(), SubnetConfig { draining: true, ..subnet("10.0.2.0/24", 2) }];
         let mut net = Net::with(|config| (config.cooldown_yields, config.cooldown_seconds) = (yields, 60), spaces);
         let told = |net: &Net, family| net.network.grantable(family);
-        // The network's own address is granted by nothing.
+        // The network address is never granted.
         assert_eq!(told(&net, Family::V4), Grantable { size: 7, left: 7 });
         assert_eq!(told(&net, Family::V6), Grantable::default());
         for n in 0..7 {
@@ -484,7 +484,7 @@ fn what_can_be_granted_lies_in_dynamic_pools_that_do_not_drain_and_is_what_grant
         assert_eq!(told(&net, Family::V4), Grantable { size: 7, left: 0 });
         assert!(net.network.counts().free > 200, "which is no use");
         refused!(net.try_allocate("late"), Refusal::NotEnoughCapacity(_));
-        // What cools is granted only where it yields.
+        // Cooling addresses are granted only if they yield.
         net.release("o3");
         assert_eq!(told(&net, Family::V4).left, u128::from(yields));
         assert_eq!(net.try_allocate("late").is_ok(), yields);
@@ -493,7 +493,7 @@ fn what_can_be_granted_lies_in_dynamic_pools_that_do_not_drain_and_is_what_grant
     assert_eq!(whole.network.grantable(Family::V4), Grantable { size: 6, left: 6 });
 }
 
-/// What was loaded and followed beside the owner is served later: leases end as if it had been loaded then.
+/// A standby loads a network and follows its owner, then serves it: leases end as if it had been loaded at that time.
 #[test]
 fn what_was_ready_before_it_is_served_is_as_if_it_had_been_loaded_then() {
     let mut net = Net::new(&["10.0.0.0/24"]);
@@ -519,7 +519,7 @@ fn what_was_ready_before_it_is_served_is_as_if_it_had_been_loaded_then() {
         assert_eq!(ends(&ready), ends(&loaded), "served since {since_ms}");
         assert_eq!((ready.next_due(), ready.next_generation()), (loaded.next_due(), loaded.next_generation()));
         ready.check().unwrap();
-        // It goes on: every index is in step.
+        // It works from there on: every index is in step.
         let mut served = Net { network: ready, now: since_ms.max(1_000), draws: 0 };
         for at in 0..8 {
             served.release(&format!("o{at}"));
@@ -528,7 +528,7 @@ fn what_was_ready_before_it_is_served_is_as_if_it_had_been_loaded_then() {
     }
 }
 
-/// The first holding of an owner is found by the owner alone, the others by their slots: which is the first may change.
+/// The first holding of an owner is found through the owner, the others through their slots; which one is the first may change.
 #[test]
 fn every_slot_of_an_owner_is_found_whichever_of_them_goes_first() {
     const SLOTS: [&str; 4] = ["web/0", "web/0#eth1", "web/0#eth2", "web/0#eth3"];
@@ -588,7 +588,7 @@ fn a_repeat_never_shortens_a_lease_that_lasts_longer_after_a_take_over() {
     let mut ask = wish("a");
     ask.options.ttl_seconds = Some(3_600);
     net.ask(ask.clone()).unwrap();
-    // Taken over a second before its end.
+    // Taken over one second before its end.
     net.at(3_599);
     net.network.serve_from(Generation(0), ShardTime(net.now));
     let before = net.network.holdings.leases().next().unwrap().0;

@@ -1,4 +1,4 @@
-//! What is due at once ends in bounded steps.
+//! Everything that is due at once ends in bounded steps.
 
 use super::*;
 

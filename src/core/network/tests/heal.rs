@@ -43,9 +43,9 @@ fn what_is_free_is_held_again_as_its_holder_knows_it_and_the_same_once_more_is_t
     assert_eq!(heal(&mut net, &claims), healing(2, 0, 0));
     assert_eq!(held_at(&net, "10.0.0.5"), Some(("web".to_owned(), 50)));
     assert_eq!(heal(&mut net, &claims), healing(0, 2, 0));
-    // A generation that was given there is never given again.
+    // A generation that was given there must never be given again.
     assert!(net.network.next_generation() > Generation(5_000));
-    // Let go since, by its holder: it stays so.
+    // If its holder has let it go since, it stays free.
     assert_eq!(net.release("web"), 1);
     assert_eq!(net.network.config().conflicts, []);
 }
@@ -59,7 +59,7 @@ fn what_cools_after_its_very_holding_was_let_go_is_not_given_back_and_after_anot
     assert_eq!(held_at(&net, "10.0.0.5"), None);
     assert_eq!(heal(&mut net, &[late("10.0.0.5", "db", 60)]), healing(1, 0, 0));
     assert_eq!(held_at(&net, "10.0.0.5"), Some(("db".to_owned(), 60)));
-    // A block over what cools in pieces.
+    // A block over pieces that cool.
     assert_eq!(net.release("db"), 1);
     assert_eq!(heal(&mut net, &[late_block("10.0.0.4", 30, "pod", 70)]), healing(1, 0, 0));
     assert_eq!(held_at(&net, "10.0.0.4"), Some(("pod".to_owned(), 70)));
@@ -71,13 +71,14 @@ fn what_cannot_be_given_back_is_a_conflict_that_puts_nobody_out_and_is_noted_onc
     assert_eq!(heal(&mut net, &[late("10.0.0.5", "web", 50), late("10.0.0.9", "db", 51)]), healing(2, 0, 0));
     let before = net.network.entries();
     let claims = [
-        // Held by another; inside a block; around what is held; its slot has something else; no usable address; no place.
+        // Held by another; inside a block; around what is held; its slot has something else; unusable address; outside every
+        // subnet.
         late("10.0.0.5", "other", 60),
         late_block("10.0.0.4", 30, "pod", 61),
         late("10.0.0.20", "db", 62),
         late("10.0.0.0", "zero", 63),
         late("10.9.0.1", "far", 64),
-        // Twice within one journal that is none.
+        // Twice in one journal, as no real journal would have it.
         late("10.0.0.30", "a", 65),
         late("10.0.0.30", "b", 66),
     ];
@@ -86,11 +87,11 @@ fn what_cannot_be_given_back_is_a_conflict_that_puts_nobody_out_and_is_noted_onc
     assert_eq!(net.network.entries(), before + 1);
     assert_eq!(held_at(&net, "10.0.0.5"), Some(("web".to_owned(), 50)));
     let Outcome::Conflicts(contested) = net.run(&Command::Conflicts).unwrap() else { panic!() };
-    let present = |at: usize| contested[at].present.as_ref().map(|(at, held)| (*at, held.generation.0));
+    let present = |at: usize| contested[at].present.as_ref().map(|it| (it.address, it.reservation.generation.0));
     assert_eq!(contested.len(), 6);
     assert_eq!((present(0), present(1)), (Some((address("10.0.0.5"), 50)), Some((address("10.0.0.5"), 50))));
     assert_eq!((present(2), present(3)), (Some((address("10.0.0.9"), 51)), None));
-    // An operator decides, one by one or all; who has it keeps it.
+    // An operator decides one conflict, or all; the present holder keeps the address.
     let accept = |at: Option<&str>| Command::Accept(at.map(address));
     let Outcome::Accepted(one) = net.run(&accept(Some("10.0.0.20"))).unwrap() else { panic!() };
     assert_eq!(one.iter().map(|one| one.conflict.generation.0).collect::<Vec<_>>(), [62]);
@@ -143,12 +144,12 @@ fn a_lease_that_ended_meanwhile_leaves_its_holder_time_to_renew_it() {
     assert_eq!(held.lease.unwrap().ends, ShardTime(net.now + 10_000));
 }
 
-/// Until when an address is held; none: by nobody, or for good.
+/// The end of the lease at an address; none if nobody holds it or it is permanent.
 fn ends_at(net: &Net, at: &str) -> Option<u64> {
     Some(net.network.holdings.at(address(at))?.held()?.lease?.ends.0)
 }
 
-/// `web` was given this address for an hour, and told on the line that was cut off that it is his until then.
+/// `web` was given this address for an hour, and was told of another end on the line that was cut off.
 fn renewed(net: &mut Net, ends: Option<u64>) -> (Heal, u64) {
     let mut ask = wish("web");
     ask.options.ttl_seconds = Some(3_600);
@@ -183,15 +184,15 @@ fn who_was_told_that_his_lease_is_longer_has_it_for_so_long_and_never_for_less()
     assert_eq!(kinds(&net.network.decide(&command, context).unwrap()), [EventKind::Renewed]);
     assert_eq!(brought(&mut net, &ask), healing(1, 0, 0));
     assert_eq!(ends_at(&net, "10.0.0.1"), Some(ended + MORE));
-    // Brought again it is the same.
+    // Bringing the claim again changes nothing.
     assert_eq!(brought(&mut net, &ask), healing(0, 1, 0));
-    // Renewed here since, for longer.
+    // Renewed here in the meantime, for longer.
     net.now += 2 * MORE;
     net.run(&Command::Renew(Box::new(target("web")), Some(7_200))).unwrap();
     let longer = ends_at(&net, "10.0.0.1");
     assert_eq!(brought(&mut net, &ask), healing(0, 1, 0));
     assert_eq!(ends_at(&net, "10.0.0.1"), longer);
-    // He was told that it is his for good.
+    // The holder was told that it is permanent.
     let mut net = Net::new(&["10.0.0.0/24"]);
     let (ask, _) = renewed(&mut net, None);
     assert_eq!(brought(&mut net, &ask), healing(1, 0, 0));
@@ -199,7 +200,7 @@ fn who_was_told_that_his_lease_is_longer_has_it_for_so_long_and_never_for_less()
     assert_eq!(brought(&mut net, &ask), healing(0, 1, 0));
 }
 
-/// Between the end that is known here and the one that he was told of, somebody else may have come.
+/// Between the end that is known here and the one that the holder was told, somebody else may have come.
 #[test]
 fn a_renewed_lease_that_ended_here_is_held_again_or_a_conflict_until_the_end_that_was_told() {
     for cooldown in [0, 7_200] {
@@ -211,7 +212,7 @@ fn a_renewed_lease_that_ended_here_is_held_again_or_a_conflict_until_the_end_tha
         assert_eq!(held_at(&net, "10.0.0.1"), None);
         assert_eq!(brought(&mut net, &ask), healing(1, 0, 0), "cooldown {cooldown}");
         assert_eq!(ends_at(&net, "10.0.0.1"), Some(ended + MORE));
-        // Over by now, here and for its holder.
+        // By now it is over, here and for its holder.
         net.now = ended + MORE + 1;
         net.run(&Command::Expire).unwrap();
         assert_eq!(brought(&mut net, &ask), healing(0, 1, 0), "cooldown {cooldown}");
@@ -226,7 +227,7 @@ fn a_renewed_lease_that_ended_here_is_held_again_or_a_conflict_until_the_end_tha
     assert_eq!(held_at(&net, "10.0.0.1").unwrap().0, "other");
 }
 
-/// Its end had not come, so it did not end: its holder let go of it. Where nothing tells that any more it is held again.
+/// The lease had not ended, so its holder let it go. If nothing shows that any more, it is held again.
 #[test]
 fn what_was_renewed_and_let_go_here_before_its_end_is_not_held_again_while_it_cools() {
     for (cooldown, became) in [(7_200, healing(0, 1, 0)), (0, healing(1, 0, 0))] {
@@ -240,7 +241,7 @@ fn what_was_renewed_and_let_go_here_before_its_end_is_not_held_again_while_it_co
     }
 }
 
-/// Whoever looks for what became of an address that he was told is his looks for that address.
+/// Whoever was told that they hold an address looks it up under that address.
 #[test]
 fn the_history_of_a_late_address_tells_of_its_conflict_and_of_who_gave_it_up_whatever_lies_there() {
     let cools = |config: &mut NetworkConfig| {
@@ -251,7 +252,7 @@ fn the_history_of_a_late_address_tells_of_its_conflict_and_of_who_gave_it_up_wha
     heal(&mut net, &[late("10.0.0.51", "mv", 50), late("10.0.0.5", "web", 51), late("10.0.0.12", "cold", 52)]);
     assert_eq!(net.release("cold"), 1);
     let claims = [
-        // Its claimant has another address by now; nothing is there but that this is no place; it is held; and twice in one journal.
+        // The holder has another address by now; outside every subnet; held; and twice in one journal.
         (late("10.0.0.50", "mv", 60), vec!["10.0.0.51", "10.0.0.50"]),
         (late("10.9.0.1", "far", 61), vec!["10.9.0.1"]),
         (late("10.0.0.5", "other", 62), vec!["10.0.0.5"]),

@@ -6,7 +6,7 @@ use super::*;
 use crate::core::outcome::Slice;
 use crate::limits::{LIST_CHANGES_KEPT_MAX, LIST_SLICE_RECORDS_MAX};
 
-/// A network in which one owner holds so much, and another one as much beside it.
+/// A network in which one owner holds `count` addresses, and another owner as many.
 fn held(count: u32) -> Network {
     let of = |owner: &str, n: u32, at: u32| {
         let slot = format!("s{n}").parse().unwrap();
@@ -67,7 +67,7 @@ fn held_by_scopes(scopes: u32, every: usize) -> Network {
     Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap()
 }
 
-/// Nobody is looked for in each of so many scopes within one turn.
+/// One turn must not look for an owner in each of this many scopes.
 #[test]
 fn a_slice_of_what_an_owner_holds_over_many_scopes_looks_at_so_many_records_and_no_more() {
     let network = held_by_scopes(11 * LIST_SLICE_RECORDS_MAX as u32, LIST_SLICE_RECORDS_MAX);
@@ -113,7 +113,7 @@ fn scopes_are_listed_by_name_a_slice_at_a_time_and_those_that_hold_nothing_any_m
         assert_eq!((listed.len(), listed.is_sorted_by(|a, b| a.scope < b.scope)), (count, true));
         assert_eq!(listed.iter().map(|usage| usage.reservations).sum::<u64>(), count as u64 * 3 / 2);
     }
-    // Of the first ten scopes nothing is left, of the eleventh something.
+    // Nothing is left of the first ten scopes, and something of the eleventh.
     for at in (0..20).chain([21]) {
         let key = Key::Address(Address::V4(0x0a00_0100 + at));
         network.apply(&Step { key, expect: None, state: None, event: None }, ShardTime(1));
@@ -124,7 +124,7 @@ fn scopes_are_listed_by_name_a_slice_at_a_time_and_those_that_hold_nothing_any_m
     assert_eq!(first.reservations, 1);
 }
 
-/// A slice is one turn of its network, whoever holds how much.
+/// A slice is one turn of its network, however much an owner holds.
 #[test]
 fn a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more() {
     let network = held(11 * LIST_SLICE_RECORDS_MAX as u32);
@@ -132,7 +132,7 @@ fn a_slice_of_what_an_owner_of_much_holds_looks_at_so_many_records_and_no_more()
     assert_eq!((addresses.len(), next.is_some()), (LIST_SLICE_RECORDS_MAX / 2, true));
 }
 
-/// Begins a list of all, or of what `much` holds, and answers its rest and behind which address that begins.
+/// Begins a list of all records, or of what `much` holds. Returns its rest and the address after which that begins.
 fn begun(network: &mut Network, owner: Option<&str>) -> (Arc<ListRest>, Address) {
     let filter = Filter { owner: owner.map(|owner| owner.parse().unwrap()), ..Filter::default() };
     let ask = ListSlice { filter, after: None, limit: 700, count_only: false };
@@ -142,7 +142,7 @@ fn begun(network: &mut Network, owner: Option<&str>) -> (Arc<ListRest>, Address)
     (network.goes_on(&ask, context), slice.next.unwrap())
 }
 
-/// The addresses at these places are free from now on.
+/// Frees the addresses at these places.
 fn free(network: &mut Network, places: std::ops::Range<u32>) {
     for at in places {
         let key = Key::Address(Address::V4(0x0a00_0100 + at));

@@ -1,4 +1,4 @@
-//! Facts about a network that is made of what a store remembers.
+//! Facts about networks that are loaded from what a store has.
 
 use std::num::NonZeroU64;
 
@@ -16,8 +16,8 @@ fn load(net: &Net, entries: Listed) -> Result<Network, String> {
     Network::load(config, subnets, entries, Generation(0), ShardTime(0))
 }
 
-/// Of each kind that may lie side by side or apart: single addresses, blocks, what cools, what is declined, what is reserved,
-/// owners with several slots, both families, all policies.
+/// A network with every kind of entry that may lie side by side or apart: single addresses, blocks, cooling, declined and
+/// reserved addresses, owners with several slots; in both families and for all policies.
 fn full(policy: Policy, yields: bool) -> Net {
     let mut inner = subnet("10.0.0.0/24", 0);
     inner.reserved = vec![ReservedRange {
@@ -61,7 +61,7 @@ fn a_loaded_network_is_as_the_one_that_came_to_be_step_by_step() {
                 assert_eq!(loaded.holdings.slot(&held.holder).map(|found| found.0), Some(address));
             }
         }
-        // What each would give next, until nothing is left of what lies in one of the subnets.
+        // What each would grant next, until one of the subnets is exhausted.
         let mut other = Net { network: loaded, now: net.now, draws: net.draws };
         if policy != Policy::Oldest {
             for n in 0..40 {
@@ -139,7 +139,7 @@ fn none_of_what_does_not_fit_is_lost() {
     }
     let mut listed = entries_of(&net.network);
     for (at, wrong) in [(0, 99), (50, 3), (99, 98)] {
-        // Twice the same slot, and behind what comes later.
+        // Duplicates of slots, and an entry out of order.
         listed[at].1 = listed[wrong].1.clone();
     }
     listed.swap(7, 60);

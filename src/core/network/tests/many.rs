@@ -8,13 +8,13 @@ use super::*;
 use crate::core::deployment::*;
 use crate::limits::{ANSWERED_RESERVATION_BYTES, WHOLE_ANSWER_BYTES_MAX};
 
-/// A /24 with a pool for each of so many addresses.
+/// A /24 with `count` pools of one address each.
 fn scattered(count: u8, change: impl FnOnce(&mut NetworkConfig)) -> Net {
     let pools = (1..=count).map(|at| pool(&format!("10.0.0.{}", 2 * at), PoolKind::Dynamic)).collect();
     Net::with(change, vec![SubnetConfig { pools, ..subnet("10.0.0.0/24", 0) }])
 }
 
-/// Of many wishes each would look again at all that the ones before it emptied.
+/// Otherwise each of many wishes would search again what the ones before it emptied.
 #[test]
 fn a_pool_that_a_request_emptied_is_not_looked_at_again_by_it() {
     for policy in [Policy::Lowest, Policy::Random, Policy::Oldest] {
@@ -54,7 +54,8 @@ fn a_pool_of_which_a_request_took_all_that_cools_is_not_looked_at_again_by_it() 
     assert_eq!(draft.cooled(), net.network.layout.cooling_longest.last().copied());
 }
 
-/// Of hundreds of blocks each would look again through thousands of pools that have none, and nobody else of the thread had his turn.
+/// Otherwise each of hundreds of blocks would search thousands of pools that have none, and nobody else would get a turn of
+/// the thread.
 #[test]
 fn a_pool_that_has_no_block_for_a_request_is_not_looked_at_again_by_it() {
     for policy in [Policy::Lowest, Policy::Random, Policy::Oldest] {
@@ -76,7 +77,7 @@ fn a_pool_that_has_no_block_for_a_request_is_not_looked_at_again_by_it() {
         let (first, behind, none) = (None, Some(vec![1, 2, 3]), Some(vec![3]));
         let expected = [first, behind, none.clone(), none.clone(), none.clone(), none, Some(vec![])];
         assert_eq!(left, expected, "{policy:?}");
-        // Of another length it is looked for in all of them.
+        // Blocks of another length are looked for in all pools.
         assert_eq!(draft.take_left(Blocks::Free(29)), None);
     }
 }
@@ -104,7 +105,7 @@ fn a_pool_that_has_no_block_that_cools_for_a_request_is_not_looked_at_again_by_i
     assert_eq!(left.intersection([None; 4]).count(), 0);
 }
 
-/// What is told of a want of room is looked for in all pools; of many it is told once.
+/// Explaining a lack of room takes a look at all pools, so of many such lacks only one is explained.
 #[test]
 fn of_many_parts_without_room_the_first_one_is_told_with_all_that_stands_in_the_way() {
     let item = |index: usize, optional: bool| AcquireItem {
@@ -121,7 +122,7 @@ fn of_many_parts_without_room_the_first_one_is_told_with_all_that_stands_in_the_
     let Err(Refusal::OfItem { index: 3, refusal }) = run_acquire(&mut net, ask) else { panic!("of another item") };
     let Refusal::NotEnoughCapacity(why) = *refusal else { panic!("{refusal:?}") };
     assert_eq!((why.size, why.pools.len()), (2, 2));
-    assert_eq!(why.narrowed_by.as_deref(), Some("beside 2 that this request asks for, too"));
+    assert_eq!(why.narrowed_by.as_deref(), Some("besides 2 that this request also asks for"));
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn an_address_with_a_lease_is_there_for_others_when_it_has_cooled() {
     }
 }
 
-/// A chain: each subnet serves two zones, and has one address; who comes last has none, unless all others are dealt another.
+/// A chain: each subnet serves two zones and has one address. The last instance gets one only if all others are dealt another.
 #[test]
 fn a_list_over_so_many_zones_that_dealing_it_would_stall_the_network_is_refused_and_told_so() {
     let deal = |count: u32| {
@@ -171,10 +172,10 @@ fn a_list_over_so_many_zones_that_dealing_it_would_stall_the_network_is_refused_
     assert!(many.contains("too many zones and subnets") && many.contains("`i0`"), "{many}");
 }
 
-/// Of as many pools as reserved ranges each looks at what lies in it, and so does each at what `oldest` remembers.
+/// There are as many pools as reserved ranges; each pool looks only at the ranges, and the memory of `oldest`, in itself.
 #[test]
 fn a_pool_looks_at_nothing_that_lies_in_others_when_it_is_built() {
-    const POOLS: usize = 2_000;
+    const POOLS: usize = 512;
     let place = |at: usize, last: usize| format!("10.0.{}.{}", at / 32, at % 32 * 8 + last);
     let pools = (0..POOLS).map(|at| pool(&format!("{}-{}", place(at, 0), place(at, 7)), PoolKind::Dynamic)).collect();
     let reserve =
@@ -182,7 +183,7 @@ fn a_pool_looks_at_nothing_that_lies_in_others_when_it_is_built() {
     let reserved = (0..POOLS).map(reserve).collect();
     let oldest = |config: &mut NetworkConfig| config.policy = Policy::Oldest;
     LOOKS.set(0);
-    let mut net = Net::with(oldest, vec![SubnetConfig { pools, reserved, ..subnet("10.0.0.0/18", 0) }]);
+    let mut net = Net::with(oldest, vec![SubnetConfig { pools, reserved, ..subnet("10.0.0.0/20", 0) }]);
     assert!((POOLS..=2 * POOLS + 8).contains(&LOOKS.get()), "{} looks", LOOKS.get());
     for at in (0..POOLS).step_by(4) {
         net.claim("x", &place(at, 5), |_| ()).unwrap();
@@ -197,7 +198,7 @@ fn a_pool_looks_at_nothing_that_lies_in_others_when_it_is_built() {
     assert_eq!(layout.pools.iter().map(|pool| pool.rests().1).sum::<usize>(), POOLS / 4);
 }
 
-/// All that names no scope lies in one, and a mistyped name is enough to let go of it.
+/// Everything without a scope is in the default one, so a mistyped name is enough to let go of it all.
 #[test]
 fn a_plan_that_lets_go_of_more_than_can_be_told_is_refused_before_anything_is_made_of_it() {
     const TOLD: usize = WHOLE_ANSWER_BYTES_MAX / ANSWERED_RESERVATION_BYTES;
@@ -221,7 +222,7 @@ fn a_plan_that_lets_go_of_more_than_can_be_told_is_refused_before_anything_is_ma
         net.network.decide(&plan(instances), context).map(|decision| decision.steps.len())
     };
     for at in 0..TOLD {
-        // Not by `allocate`, which checks the whole network each time.
+        // Not with `allocate`, which checks the whole network each time.
         let context = net.context();
         let granted = net.network.decide(&Command::Allocate(Box::new(wish(&format!("o{at}")))), context).unwrap();
         granted.steps.iter().for_each(|step| net.network.apply(step, context.now));
@@ -229,11 +230,11 @@ fn a_plan_that_lets_go_of_more_than_can_be_told_is_refused_before_anything_is_ma
     assert_eq!(decide(&mut net, &[]).unwrap(), TOLD);
     net.allocate("one too many");
     let refused = decide(&mut net, &[]).unwrap_err();
-    let told = format!("tells of {} that are wished no more, too: let go of those first", TOLD + 1);
+    let told = format!("which includes {} that are no longer listed: release those first", TOLD + 1);
     assert!(matches!(&refused, Refusal::InvalidArgument { field, .. } if field == "instances"), "{refused:?}");
     assert!(refused.to_string().contains(&told), "{refused}");
     assert!(decide(&mut net, &["one too many"]).is_ok());
-    // What its owner let go of by itself is told of no more.
+    // What its owner has released does not need to be listed any more.
     net.release("o1");
     assert!(decide(&mut net, &[]).is_ok());
 }

@@ -1,4 +1,4 @@
-//! What the policies promise where much is asked at once, or much has happened before.
+//! What the policies promise for large requests, or after a long history.
 
 use super::*;
 use crate::core::network::pick::OWN_COOLING_LOOKED_AT_MAX;
@@ -17,7 +17,7 @@ fn acquire_many(count: usize, prefix_length: Option<u8>) -> Command {
     }))
 }
 
-/// What one acquire gave, ascending.
+/// The addresses that one acquire granted, ascending.
 fn acquired(net: &mut Net, command: &Command) -> Vec<u128> {
     let Outcome::Acquired { grants, .. } = net.run(command).unwrap() else { panic!("an acquire was asked") };
     let mut given: Vec<u128> = grants.iter().map(|(_, grant)| grant.view.address.bits()).collect();
@@ -25,8 +25,8 @@ fn acquired(net: &mut Net, command: &Command) -> Vec<u128> {
     given
 }
 
-/// A slot may have let any number go, of which none fits what it asks for now; looking at each took a tenth of a second at a
-/// million.
+/// A slot may have let go of any number of addresses, none of which fits what it asks for now. Looking at each took a tenth
+/// of a second for a million.
 #[test]
 fn of_what_a_slot_let_go_the_last_ones_are_looked_at_and_no_more() {
     let subnets = vec![subnet("10.0.0.0/16", 0), subnet("10.1.0.0/16", 1)];
@@ -52,7 +52,7 @@ fn neighbours(given: &[u128], distance: u128) -> usize {
     given.windows(2).filter(|pair| pair[1] - pair[0] == distance).count()
 }
 
-/// All draws of a request come from one entropy: each grant needs draws of its own, or a large acquire collapses to the
+/// All draws of a request come from one entropy. Each grant needs draws of its own, or a large acquire falls back to the
 /// lowest addresses after a few.
 #[test]
 fn every_address_of_one_acquire_is_drawn_at_random() {
@@ -84,7 +84,7 @@ fn one_acquire_takes_all_that_is_free_under_every_policy() {
     }
 }
 
-/// What was freed is remembered address by address: a large acquire passes over what it has taken itself.
+/// Freed addresses are remembered one by one, and a large acquire passes over those that it has taken itself.
 #[test]
 fn one_acquire_takes_again_what_was_freed() {
     let mut net = Net::with(|config| config.policy = Policy::Oldest, vec![subnet("10.0.0.0/24", 0)]);
@@ -94,7 +94,7 @@ fn one_acquire_takes_again_what_was_freed() {
     assert_eq!(acquired(&mut net, &acquire_many(254, None)), given);
 }
 
-/// Over all pools that may be drawn from, whatever else cools, and whatever is reserved since.
+/// This holds over all pools that may be drawn from, whatever else cools, and whatever has been reserved since.
 #[test]
 fn the_address_that_cools_longest_yields_first() {
     let yields = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
@@ -117,7 +117,7 @@ fn the_address_that_cools_longest_yields_first() {
     refused!(net.ask(narrow), Refusal::NotEnoughCapacity(_));
 }
 
-/// Of many addresses that one slot let go, the last one comes back, at no cost of the others.
+/// Of many addresses that one slot let go, the last one comes back, without looking at the others.
 #[test]
 fn a_slot_gets_back_the_address_that_it_let_go_last() {
     let mut net = Net::with(|config| config.cooldown_seconds = 3_600, vec![subnet("10.0.0.0/24", 0)]);
@@ -127,13 +127,13 @@ fn a_slot_gets_back_the_address_that_it_let_go_last() {
         assert_eq!(net.release("a"), 1);
     }
     assert_eq!(net.allocate("a"), "10.0.0.2");
-    // Somebody else has that one now: the one before it.
+    // Somebody else has that one now, so it gets the one before.
     net.release("a");
     net.claim("b", "10.0.0.2", |_| ()).unwrap();
     assert_eq!(net.allocate("a"), "10.0.0.3");
 }
 
-/// Released and allocated again and again, nearly full: it stays in step, and the space does not grow.
+/// Nearly full, with releases and grants in turn: everything stays in step, and the space does not grow.
 #[test]
 fn long_churn_leaves_the_space_as_small_as_it_was() {
     for policy in [Policy::Lowest, Policy::Random, Policy::Oldest] {
@@ -184,7 +184,7 @@ fn oldest_remembers_a_bounded_number_of_ranges_in_all_pools_together() {
     one.pools =
         ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"].map(|cidr| pool(cidr, PoolKind::Dynamic)).into();
     let config = NetworkConfig { policy: Policy::Oldest, ..config() };
-    // Every second one, so that no two that are freed are one range.
+    // Every second address, so that no two freed ones form one range.
     let each = bound as u32 / 4 + 10;
     let places =
         (1..=4u32).flat_map(|pool| (0..each).map(move |at| Address::V4((10 << 24) + (pool << 16) + 16 + 2 * at)));
@@ -226,11 +226,11 @@ fn that_no_block_yields_because_it_cools_in_too_many_pieces_is_said() {
         net.release(&at);
     }
     let said = net.block("b", 23).unwrap_err().to_string();
-    assert!(said.contains("cool do so in more than 256 pieces each"), "{said}");
+    assert!(said.contains("of which the cooling ones lie in more than 256 ranges each"), "{said}");
     assert!(said.contains("ask for a smaller block, or again at `next_free_at`"), "{said}");
     net.claim("y", "10.0.3.255", |_| ()).unwrap();
     let said = net.block("b", 23).unwrap_err().to_string();
-    assert!(!said.contains("pieces each"), "something of each is held: {said}");
+    assert!(!said.contains("ranges each"), "something of each is held: {said}");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_block_that_cools_in_too_many_pieces_is_refused_for_now_and_given_when_they_
     }
     let refused = net.claim("b", "10.0.8.0", |ask| ask.prefix_length = Some(22)).map(drop).unwrap_err();
     assert!(matches!(refused, Refusal::Cools { pieces_max: 500, .. }), "{refused}");
-    assert!(refused.to_string().contains("ask for smaller blocks of it"), "{refused}");
+    assert!(refused.to_string().contains("ask for smaller blocks"), "{refused}");
     net.at(3_601);
     while net.network.holdings.anything_cools() {
         let context = net.context();
@@ -275,14 +275,15 @@ fn oldest_gives_the_block_that_is_free_for_the_longest_time() {
     assert_eq!(again, [3, 1, 5, 0, 4, 2].map(|at: usize| blocks[at].clone()));
 }
 
-/// A claim of one out of many looks at those it lies in, and finds what it would find among few.
+/// A claim among many pools and ranges looks only at those that it lies in, and finds what it would find among few.
 #[test]
 fn a_claim_is_judged_by_the_pools_and_reserved_ranges_it_lies_in_and_looks_at_no_others() {
     let mine = ReservedFor { scope: Scope::default(), owner: "mine".parse().unwrap(), slot: None };
     let place = |n: u32| 0x0a00_0000 + 16 * n;
     let range = |first: u32, size: u32| format!("{}+{size}", Address::V4(first)).parse::<Range>().unwrap();
     let mut wide = subnet("10.0.0.0/16", 0);
-    // In each sixteen a pool of eight, of which every third drains; its first two are reserved, in every fourth for `mine`.
+    // Every sixteen addresses have a pool of eight, every third of which drains; its first two are reserved, every fourth
+    // for `mine`.
     wide.pools = (1..400)
         .map(|n| PoolConfig {
             range: range(place(n), 8),

@@ -1,4 +1,4 @@
-//! Facts about what is promised to a slot while its owner asks for that slot himself, or it comes to another network.
+//! Facts about promises to a slot, when its owner asks for that slot, or the promised address moves to another network.
 
 use super::*;
 use crate::core::deployment::*;
@@ -18,7 +18,7 @@ fn claim(net: &mut Net, owner: &str, slot: &str, at: &str) {
     net.run(&Command::Claim(Box::new(ask))).unwrap();
 }
 
-/// A plan by which these slots get these addresses.
+/// Applies a plan by which these slots get these addresses.
 fn deploy(net: &mut Net, wishes: &[(&str, &str, &str)]) {
     let wish = |(place, (owner, slot, at)): (usize, &(&str, &str, &str))| DeployWish {
         place,
@@ -40,12 +40,12 @@ fn deploy(net: &mut Net, wishes: &[(&str, &str, &str)]) {
     net.run(&Command::Deploy(Box::new(ask))).unwrap();
 }
 
-/// What i asks for in each slot: an address, or any.
+/// What `i` gets when it asks for an address, or any address, in each of these slots.
 fn acquire(net: &mut Net, slots: &[(&str, Option<&str>)], exact: bool) -> Vec<String> {
     acquire_as(net, slots, exact, false)
 }
 
-/// Any, if there is one, and nothing else.
+/// What `i` gets when it optionally asks for any address in one slot, and for nothing else.
 fn acquire_optional(net: &mut Net, slot: &str) -> Vec<String> {
     acquire_as(net, &[(slot, None)], true, true)
 }
@@ -75,7 +75,7 @@ fn acquire_as(net: &mut Net, slots: &[(&str, Option<&str>)], exact: bool, option
     }
 }
 
-/// i#a waits for .2, which j lets go; .1, which i#a holds until then, is promised to i#b.
+/// `i#a` waits for .2, which `j` lets go; .1, which `i#a` holds until then, is promised to `i#b`.
 fn promised() -> Net {
     let mut net = Net::new(&["10.0.0.0/28"]);
     claim(&mut net, "i", "a", "10.0.0.1");
@@ -119,7 +119,7 @@ fn what_a_slot_holds_that_an_acquire_names_stays_current_although_something_is_p
     assert_eq!(current(&net, "b"), ["10.0.0.3"]);
 }
 
-/// With `exact` its owner holds what it asks for, and nothing else.
+/// With `exact`, the owner holds what it asks for and nothing else.
 #[test]
 fn a_slot_that_an_acquire_does_not_name_gets_what_was_promised_to_it_unless_that_is_all_its_owner_asks_for() {
     let mut net = promised();
@@ -130,7 +130,7 @@ fn a_slot_that_an_acquire_does_not_name_gets_what_was_promised_to_it_unless_that
     assert_eq!(current(&net, "b"), ["10.0.0.1"]);
 }
 
-/// There is no room for it: it is not left with nothing.
+/// There is no room for the request, but the slot is not left with nothing.
 #[test]
 fn a_slot_that_is_asked_for_in_vain_gets_what_was_promised_to_it() {
     let mut net = Net::new(&["10.0.0.0/30"]);
@@ -141,7 +141,7 @@ fn a_slot_that_is_asked_for_in_vain_gets_what_was_promised_to_it() {
     assert_eq!(current(&net, "b"), ["10.0.0.1"]);
 }
 
-/// The commit would give it both.
+/// After the commit, the slot would hold both.
 #[test]
 fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something_or_is_promised_it() {
     let a = || {
@@ -164,7 +164,7 @@ fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something
         };
         let Ok(Outcome::MovedOut(moved)) = a.run(&out) else { panic!("it moves out") };
         let refusal = b.run(&Command::MoveIn(moved)).err()?;
-        // What is promised is named as what stands in the way.
+        // The refusal names promised addresses as what stands in the way.
         let Refusal::Guarded { count, first, .. } = &refusal else { panic!("{refusal}") };
         let text = refusal.to_string();
         assert!(*count == first.len() as u64 && *count > 0, "{first:?}");
@@ -183,7 +183,7 @@ fn a_subnet_with_a_promise_to_a_slot_does_not_move_where_that_slot_has_something
     let mut held_there = b();
     claim(&mut held_there, "i", "s", "10.2.0.3");
     says(refused(a(), held_there), ["holds 10.2.0.3 in network", "is promised 10.1.0.1 in the subnet"]);
-    // The other way about: it is held where it comes from.
+    // The opposite case: it is held in the network that the subnet leaves.
     let mut holder = Net::new(&["10.1.0.0/28"]);
     claim(&mut holder, "i", "s", "10.1.0.5");
     let mut promised_there = b();

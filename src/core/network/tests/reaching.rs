@@ -1,4 +1,4 @@
-//! Facts about what cools or is declined over the ends of a subnet, from one that was larger once.
+//! Facts about cooling or declined entries that reach beyond the ends of a subnet, from one that was once larger.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn resize(from: &str, to: &str) -> Command {
     change(Configure::SubnetModify { subnet: SubnetRef::Cidr(cidr(from)), set: Box::new(set) })
 }
 
-/// A block of 10.0.0.64/26 cools until second 60, and its subnet ends in the middle of it.
+/// The block 10.0.0.64/26 cools until second 60, and its subnet ends in the middle of the block.
 fn cooling_block() -> Net {
     let mut net = Net::with(|config| config.cooldown_seconds = 60, vec![subnet("10.0.0.0/24", 0)]);
     net.claim("r", "10.0.0.64", |ask| ask.prefix_length = Some(26)).unwrap();
@@ -24,7 +24,7 @@ fn cooling_block() -> Net {
     net
 }
 
-/// Moves a subnet from one to the other; both are checked.
+/// Moves a subnet from one network to the other, and checks both.
 fn moves(from: &mut Net, to: &mut Net, subnet: &str) -> Result<(), Refusal> {
     let out = Command::MoveOut { subnet: SubnetRef::Cidr(cidr(subnet)), if_version: None, bytes_max: Some(usize::MAX) };
     let context = from.context();
@@ -62,7 +62,7 @@ fn a_cooling_block_that_reaches_out_of_a_subnet_moves_up_to_its_end_only() {
     Network::load(config, subnets, entries, Generation(0), ShardTime(0)).unwrap();
 }
 
-/// It takes the place of what cools where it arrives; what cools beside it goes on.
+/// What arrives takes the place of cooling addresses; those beside it go on cooling.
 #[test]
 fn of_a_cooling_block_only_what_something_arrives_at_is_forgotten() {
     let mut b = cooling_block();

@@ -1,4 +1,4 @@
-//! Facts about repeats of what was granted: `ip.acquire` with what is optional, where there is little room and few are allowed.
+//! Facts about repeats of what was granted: `ip.acquire` with optional items, little room and low limits.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ fn named_pool(name: &str, range: &str) -> PoolConfig {
     PoolConfig { name: Some(name.parse().unwrap()), ..pool(range, PoolKind::Dynamic) }
 }
 
-/// Pool `a` has one address, `b` two, `c` four, and `d` four of IPv6.
+/// Pool `a` has one address, `b` two, `c` four, and `d` four IPv6 addresses.
 fn narrow(change: impl FnOnce(&mut NetworkConfig)) -> Net {
     let pools = [("a", "10.0.0.1"), ("b", "10.0.0.2-10.0.0.3"), ("c", "10.0.0.4-10.0.0.7")]
         .map(|(n, range)| named_pool(n, range));
@@ -57,7 +57,7 @@ fn what_is_optional_and_would_find_room_counts_within_the_limits() {
     refused!(run_acquire(&mut net, of_pools(&[("a", true)])), Refusal::OfItem { index: 0, .. });
 }
 
-/// What the first of them let go is room for what was optional, and the limit has no place for it.
+/// What the first request released is room for the optional item, but the limit does not allow it.
 #[test]
 fn an_exact_acquire_is_repeated_though_what_it_let_go_is_room_for_what_was_optional() {
     let mut net = narrow(|config| config.limits.per_owner = Some(1));
@@ -68,7 +68,7 @@ fn an_exact_acquire_is_repeated_though_what_it_let_go_is_room_for_what_was_optio
     assert_eq!(run_acquire(&mut net, ask).unwrap(), ["10.0.0.2"]);
 }
 
-/// An item: pool, slot, optional, a block, an address by name.
+/// An item: pool, slot, whether it is optional, asks for a block, or names an address.
 type Item = (usize, usize, bool, bool, bool);
 
 fn an_acquire() -> impl Strategy<Value = (Vec<Item>, bool, bool)> {
@@ -103,7 +103,7 @@ proptest! {
             config.cooldown_seconds = cooldown_seconds;
         });
         for (number, at) in others.iter().enumerate() {
-            // One more where the scope may hold no more is another scope's.
+            // Where the scope's limit would allow no more, some belong to another scope.
             let whose = format!("other-{number}");
             let _ = net.claim(&whose, at, |claim| if number % 2 == 0 { claim.holder.scope = "else".parse().unwrap() });
         }
@@ -115,7 +115,7 @@ proptest! {
             let let_go = !released.is_empty() || grants.iter().any(|(_, grant)| grant.replaced.is_some());
             let context = net.context();
             let again = net.network.decide(&command, context);
-            // Where nothing is required, what was let go may be room for more than the limits have a place for.
+            // If no item is required, the released addresses may be room for more than the limits allow.
             if let_go && !required && again.is_err() {
                 continue;
             }
@@ -123,7 +123,7 @@ proptest! {
             let Outcome::Acquired { grants, .. } = again.outcome else { panic!("{:?}", again.outcome) };
             let second: Vec<Address> = grants.iter().map(|(_, grant)| grant.view.address).collect();
             if let_go {
-                // There may be room for what was optional since.
+                // There may be room for optional items now.
                 prop_assert!(first.iter().all(|at| second.contains(at)), "{:?}, then {:?}", first, second);
             } else {
                 prop_assert_eq!(first, second);

@@ -20,7 +20,7 @@ fn look(alive: &[&str]) -> SweepLook {
     SweepLook { scope, alive: Arc::new(alive), doubted: false, grace_seconds: 0, note: false, after: None }
 }
 
-/// All slices: what is used, how many reservations, and in how many slices.
+/// All slices together: what is used, the number of reservations, and the number of slices.
 fn walk(net: &mut Net, mut ask: SweepLook) -> (Vec<UsedAddress>, u64, usize) {
     let (mut all, mut count, mut slices) = (Vec::new(), 0, 0);
     loop {
@@ -62,7 +62,7 @@ fn a_look_tells_who_is_missing_of_what_the_scope_holds_and_counts_the_rest() {
 #[test]
 fn a_scope_that_holds_much_is_looked_at_in_slices_each_reservation_once() {
     let mut net = Net::new(&["10.0.0.0/20"]);
-    // Checked whole after each of so many commands it would take minutes.
+    // Checking the whole network after each of so many commands would take minutes.
     for at in 0..2 * LIST_SLICE_RECORDS_MAX + 7 {
         let mut ask = wish(&format!("o{at}"));
         ask.options.claimant = Some(format!("vm-{at}").parse().unwrap());

@@ -1,4 +1,4 @@
-//! Commands out of numbers, aimed at what a network has and holds.
+//! Commands made from numbers, aimed at what a network has and holds.
 
 use compact_str::{CompactString, format_compact};
 
@@ -8,7 +8,7 @@ use crate::core::network::Network;
 use crate::core::state::*;
 use crate::core::types::*;
 
-/// Numbers that decide; when they are used up, all further ones are 0.
+/// Numbers that decide. When they are used up, all further ones are 0.
 pub(super) struct Dice<'a> {
     numbers: std::slice::Iter<'a, u16>,
 }
@@ -62,7 +62,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Mostly one inside a subnet.
+    /// An address, mostly inside a subnet.
     fn place(&mut self, network: &Network) -> Address {
         let subnets = network.subnets();
         if subnets.is_empty() || self.once_in(9) {
@@ -72,7 +72,7 @@ impl<'a> Dice<'a> {
         Address::new(cidr.family(), cidr.base().bits() + self.below(cidr.range().size() as usize) as u128)
     }
 
-    /// Mostly one where something lies, now and then inside a block.
+    /// An address, mostly with an entry, now and then inside a block.
     pub(super) fn address(&mut self, network: &Network) -> Address {
         let entries = everything(network);
         if entries.is_empty() || self.once_in(4) {
@@ -117,7 +117,7 @@ impl<'a> Dice<'a> {
         SlotKey { scope: self.scope(), owner: self.owner(), slot: self.slot() }
     }
 
-    /// Every other time somebody who holds or held something.
+    /// A slot, every other time one that holds or held something.
     fn somebody(&mut self, network: &Network) -> SlotKey {
         let entries = everything(network);
         if entries.is_empty() || self.once_in(2) {
@@ -234,7 +234,7 @@ impl<'a> Dice<'a> {
             slot: if self.once_in(12) { Slot::default() } else { format!("{index}").parse().unwrap() },
             address: match self.below(4) {
                 0 | 1 => None,
-                // Several close to each other meet in one cooling block.
+                // Addresses that are close together meet in one cooling block.
                 2 => Some(Address::new(near.family(), near.bits() & !7 | self.below(8) as u128)),
                 _ => Some(self.address(network)),
             },
@@ -256,7 +256,7 @@ impl<'a> Dice<'a> {
         Acquire { scope, owner, items, exact: self.once_in(4), options }
     }
 
-    /// Something that grants.
+    /// A command that grants.
     fn grant(&mut self, network: &Network) -> Command {
         match self.below(9) {
             0..=3 => Command::Allocate(Box::new(Allocate {
@@ -276,7 +276,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Something that happens to what is held.
+    /// A command about something held.
     fn holding(&mut self, network: &Network) -> Command {
         match self.below(15) {
             0..=3 => {
@@ -326,7 +326,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Lets go of some of what is bound, and of some that is not bound so any more.
+    /// A sweep that lets go of some bindings, including a few that have changed.
     fn sweep(&mut self, network: &Network) -> Command {
         let mut bindings = Vec::new();
         for (address, entry) in everything(network) {
@@ -339,7 +339,7 @@ impl<'a> Dice<'a> {
         Command::Sweep(bindings)
     }
 
-    /// Something that only reads.
+    /// A command that only reads.
     fn read(&mut self, network: &Network) -> Command {
         match self.below(6) {
             0 => Command::Get(self.address(network)),
@@ -380,7 +380,7 @@ impl<'a> Dice<'a> {
         ReservedFor { scope: self.scope(), owner: self.owner(), slot: self.maybe(2, Dice::slot) }
     }
 
-    /// A short range inside, seldom reaching out.
+    /// A short range that seldom reaches out of `within`.
     fn part(&mut self, within: Range) -> Range {
         let first = within.first().bits() + self.below(within.size() as usize) as u128;
         let last = first + self.of(&[0, 0, 1, 3, 7, 2, 20]);
@@ -442,7 +442,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// With static and dynamic pools, beside each other and to the edge, that hold what a few instances wish.
+    /// A network with static and dynamic pools, next to each other and up to the edge, with room for a few instances.
     pub(super) fn roomy_network(&mut self, name: &str) -> NetworkInput {
         let pool = |first: u128, last: u128, kind| PoolInput {
             range: Some(Range::of_bits(Family::V4, 0x0a00_0000 + first, 0x0a00_0000 + last)),
@@ -537,7 +537,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Most of what there is, changed or named anew, and sometimes something new.
+    /// Most of the existing subnets, changed or described anew, and sometimes a new one.
     fn entries(&mut self, network: &Network) -> Vec<SubnetEntry> {
         let mut entries = Vec::new();
         for subnet in network.subnets() {
@@ -579,7 +579,7 @@ impl<'a> Dice<'a> {
         }
     }
 
-    /// Any command but those of `subnet.move`, which need two networks.
+    /// Any command except those of `subnet.move`, which need two networks.
     pub(super) fn command(&mut self, network: &Network) -> Command {
         match self.below(100) {
             0..=51 => self.grant(network),

@@ -1,4 +1,4 @@
-//! Deployments out of numbers, and what must be so behind each.
+//! Deployments made from numbers, and what must hold after each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::core::state::*;
 use crate::core::types::*;
 
 impl Dice<'_> {
-    /// Up to six instances of a scope, wishing what may be there, what others hold, and what their group is dealt.
+    /// Up to six instances of a scope, which wish for what may exist, what others hold, and what their group is dealt.
     pub(super) fn deploy(&mut self, network: &Network, plan: u64) -> Deploy {
         let scope = self.scope();
         let mut wishes: Vec<DeployWish> = Vec::new();
@@ -43,7 +43,7 @@ impl Dice<'_> {
     }
 }
 
-/// What must be so behind a command, whatever was there before.
+/// What must hold after a command, whatever was there before.
 pub(super) fn check(network: &Network, command: &Command, outcome: &Outcome) {
     let held: Vec<(crate::core::address::Address, Arc<Reservation>)> = everything(network)
         .into_iter()
@@ -104,7 +104,7 @@ pub(super) fn check(network: &Network, command: &Command, outcome: &Outcome) {
             let comes = held.iter().any(|(_, held)| goes(held) && to_it(held));
             let asked = match command {
                 Command::Deploy(ask) => ask.scope == waits.holder.scope,
-                // Who is not covered may wait in vain: his own commit will be refused.
+                // An instance that is not covered may wait in vain: its own commit will be refused.
                 Command::Settle(ask) => {
                     ask.scope == waits.holder.scope && (ask.revert || ask.covers(&waits.holder.owner))
                 }

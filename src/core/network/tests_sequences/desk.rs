@@ -1,7 +1,7 @@
-//! A deployment that spans all networks: its plans, as the coordinator joins them, and what must be so behind each step.
+//! A deployment that spans all networks: its plans, as the coordinator joins them, and what must hold after each step.
 //!
-//! Networks decide a plan together and take it together, or not at all. What each plan found is remembered, so that a
-//! revert can be held against it, and a commit against what was wished; of some instances, of all, one after the other.
+//! The networks decide a plan together and all take it, or none does. What each plan found is remembered, so that a revert
+//! can be compared with it, and a commit with the wishes; for some instances, for all, or one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,32 +19,32 @@ use crate::core::types::*;
 
 const INSTANCES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// What the deployment holds, by network.
+/// What the deployment holds, by network and address.
 type Holdings = BTreeMap<(usize, Address), Arc<Reservation>>;
 
 /// The deployment's latest plan.
 struct Book {
     plan: u64,
     stage: Stage,
-    /// By network.
+    /// The wishes by network.
     wishes: Vec<Vec<DeployWish>>,
-    /// What it found.
+    /// What the deployment held before the plan.
     before: Holdings,
-    /// What is promised: network, address and for whom.
+    /// The promises: network, address, and the slot that gets it.
     promised: BTreeSet<(usize, Address, Owner, Slot)>,
-    /// Who was settled alone; reverted, or committed?
+    /// Instances that were settled on their own, and whether by a revert.
     settled: BTreeMap<Owner, bool>,
-    /// Somebody else changed something of it since.
+    /// Whether other commands have changed any of its holdings since.
     touched: bool,
 }
 
-/// See the module.
+/// The deployment; see the module.
 #[derive(Default)]
 pub(super) struct Desk {
     book: Option<Book>,
-    /// The highest number that a plan had.
+    /// The highest number of a plan so far.
     plans: u64,
-    /// As it was left, and of which kind the networks were.
+    /// What the last plan left, and the kinds of the networks at that time.
     last: (Holdings, Vec<NetworkKind>),
 }
 
@@ -53,7 +53,7 @@ fn scope() -> Scope {
 }
 
 impl Dice<'_> {
-    /// What four instances wish of each network. Few addresses, so that they wish what others have.
+    /// Wishes of four instances for each network. There are few addresses, so that they wish for each other's.
     fn wishes(&mut self, networks: &[&Network]) -> Vec<Vec<DeployWish>> {
         let mut place = 0..;
         let mut listed: Vec<(Owner, bool)> = INSTANCES.iter().map(|id| (id.parse().unwrap(), false)).collect();
@@ -103,11 +103,11 @@ impl World {
         self.sides.iter().map(|side| side.network.config().kind).collect()
     }
 
-    /// What the deployment holds now, and whether that is what it was left with.
+    /// What the deployment holds now; notes whether that differs from what the last plan left.
     fn look(&mut self) -> Holdings {
         (0..self.sides.len()).for_each(|at| self.expire(at));
         let now = self.holdings();
-        // Where nothing is held, another network may be in the place of the one that was asked.
+        // If nothing is held, another network may have taken the place of the one that was asked.
         let same = now == self.desk.last.0 && self.kinds() == self.desk.last.1;
         if let Some(book) = &mut self.desk.book {
             book.touched |= !same;
@@ -115,7 +115,7 @@ impl World {
         now
     }
 
-    /// All networks decide, or one of them refuses.
+    /// The decisions of all networks; none if one of them refuses.
     fn decide_all(&self, commands: &[Command], context: Context) -> Option<Vec<Decision>> {
         let both = self.sides.iter().zip(commands);
         both.map(|(side, command)| side.decide(command, context).ok()).collect()
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// An apply: of new wishes, or now and then of the latest again.
+    /// Applies new wishes, or now and then the latest ones again.
     pub(super) fn plan(&mut self, dice: &mut Dice<'_>) {
         let seen = self.look();
         let same = self.desk.book.as_ref().filter(|_| dice.once_in(5)).map(|book| book.wishes.clone());
@@ -184,9 +184,9 @@ impl World {
         match (same, &mut self.desk.book) {
             (Some(changed), Some(book)) => {
                 book.promised = promised;
-                // What was reverted of it is wished again.
+                // What was reverted is wished for again.
                 book.settled.retain(|_, reverted| !(*reverted && changed));
-                // Who was committed before may wait anew, and for another commit.
+                // An instance that was already committed may wait anew, for another commit.
                 book.touched |= changed && !book.settled.is_empty();
             }
             _ => {
@@ -198,7 +198,7 @@ impl World {
         self.desk.last = (now, self.kinds());
     }
 
-    /// A commit or a revert of the latest plan, for all or for some instances.
+    /// Commits or reverts the latest plan, for all or for some instances.
     pub(super) fn end_plan(&mut self, dice: &mut Dice<'_>) {
         let seen = self.look();
         let revert = dice.once_in(2);
@@ -219,7 +219,7 @@ impl World {
         let ask = Settle { scope: scope(), plan, instances, committed, reverted, uncommitted_since, revert };
         let context = self.context();
         let commands = vec![Command::Settle(Box::new(ask.clone())); self.sides.len()];
-        // A closed network grants nothing, and is gone with the last that it holds.
+        // A closed network grants nothing, and ends with the last of what it holds.
         let open = self.sides.iter().all(|side| !side.network.config().closed);
         let Some(decided) = self.decide_all(&commands, context) else {
             self.check_not_ended(&book, &seen, &ask, open);
@@ -249,8 +249,8 @@ impl World {
         (self.desk.book, self.desk.last) = (Some(book), (now, self.kinds()));
     }
 
-    /// No network refuses that a plan ends, but for a promise: that cannot be kept because of what others did meanwhile, or of
-    /// which the revert would rob who was committed.
+    /// Checks that a plan may only be refused its end because of a promise: one that cannot be kept because of what others
+    /// did, or one whose revert would rob an instance that was committed.
     fn check_not_ended(&self, book: &Book, seen: &Holdings, ask: &Settle, open: bool) {
         let closed = seen.iter().any(|((at, _), held)| {
             self.sides[*at].network.config().closed && held.promise().is_some() && ask.covers(&held.holder.owner)
@@ -270,7 +270,7 @@ impl World {
         assert!(if ask.revert { robs() } else { !open && closed || cannot_come() }, "{ask:?} is refused");
     }
 
-    /// Each instance that is settled has what it wished, or what it had.
+    /// Checks that each settled instance has what it wished for, or what it had before.
     fn check_ended(&self, book: &Book, now: &Holdings, ask: &Settle, over: bool) {
         let mut owners: BTreeSet<&Owner> = now.values().map(|held| &held.holder.owner).collect();
         owners.extend(book.before.values().map(|held| &held.holder.owner));
@@ -279,10 +279,10 @@ impl World {
         for owner in owners {
             let by_itself = book.settled.get(owner).copied();
             match by_itself.or((over || ask.names(owner)).then_some(ask.revert)) {
-                // What a plan before it promised, and nobody committed, comes with the commit of who lets it go.
+                // What an earlier plan promised, and nobody committed, comes with the commit of the instance that lets it go.
                 Some(true) if pending && !(ask.revert && ask.covers(owner)) => {}
                 Some(true) => {
-                    // A commit for all lets go what was obsolete before, too.
+                    // A commit for all also lets go of what was obsolete before.
                     let all = ask.revert || !over;
                     let (was, is) = (of_owner(&book.before, owner, all), of_owner(now, owner, all));
                     assert_eq!(is, was, "{owner} is reverted: {ask:?}");
@@ -293,7 +293,8 @@ impl World {
         }
     }
 
-    /// It holds what it wished and nothing else, but for what is promised to it and was not let go.
+    /// Checks that an instance holds what it wished for and nothing else, except for promised addresses that were not let go
+    /// yet.
     fn check_committed(&self, book: &Book, now: &Holdings, owner: &Owner, (ask, over): (&Settle, bool)) {
         let all = ask.instances.is_none() && !ask.revert;
         let reverted = book.settled.values().any(|reverted| *reverted);
@@ -319,7 +320,8 @@ impl World {
                         let slot = (&held.holder.owner, &held.holder.slot) == (owner, &wish.slot);
                         *of == at && slot && held.obsolete.is_none()
                     });
-                    // What nobody was promised is free since its commit; what another one has who is committed too is his.
+                    // What was promised to nobody is free since its commit; what another committed instance has stays with
+                    // that one.
                     let comes_back = |(of, at): &(usize, Address)| {
                         let is_its = |(to, address, taker, _): &(usize, Address, Owner, Slot)| {
                             (to, address) == (of, at) && !book.settled.contains_key(taker)
@@ -348,19 +350,19 @@ impl Dice<'_> {
     }
 }
 
-/// What an instance holds, or only what of it is current; without what its deployment has in mind with it, and without what an
-/// apply changes of what it keeps.
+/// What an instance holds (all of it, or only what is current), without what its deployment intends with it and what an
+/// apply changes in holdings that it keeps.
 fn of_owner(holdings: &Holdings, owner: &Owner, all: bool) -> Holdings {
     let own = holdings.iter().filter(|(_, held)| held.holder.owner == *owner && (all || held.obsolete.is_none()));
     own.map(|(at, held)| {
-        // What was kept is of the kind that was wished.
+        // A kept holding has the kind that was wished for.
         let (planned, kind) = (None, ReservationKind::Static);
         (*at, Arc::new(Reservation { planned, kind, ..Reservation::clone(held) }))
     })
     .collect()
 }
 
-/// An apply lets nothing go, and grants what is wished and nothing else.
+/// Checks that an apply lets nothing go, and grants what is wished for and nothing else.
 fn check_apply(seen: &Holdings, now: &Holdings, wishes: &[Vec<DeployWish>], decided: &[Decision]) {
     for (at, was) in seen {
         let is = now.get(at).unwrap_or_else(|| panic!("{at:?} is let go by an apply"));
@@ -386,7 +388,7 @@ fn check_apply(seen: &Holdings, now: &Holdings, wishes: &[Vec<DeployWish>], deci
     }
 }
 
-/// Does a covered holding wait for what nobody lets go for it any more, or who waits in vain himself?
+/// Does a covered holding wait for an address that nobody will let go for it, or only somebody who waits in vain too?
 fn waits_in_vain(seen: &Holdings, (of, _): (usize, Address), held: &Reservation, ask: &Settle) -> bool {
     let (mut waits, mut passed) = (held, BTreeSet::new());
     while waits.obsolete.is_none() && waits.leaving().is_some() && ask.covers(&held.holder.owner) {
@@ -396,7 +398,7 @@ fn waits_in_vain(seen: &Holdings, (of, _): (usize, Address), held: &Reservation,
             seen.iter().find(|((at, _), giver)| *at == of && goes(giver) && giver.promise().is_some_and(is_its));
         let Some((at, giver)) = giver else { return true };
         if !passed.insert(at) {
-            // They pass on in a ring.
+            // They pass the addresses on in a ring.
             return false;
         }
         waits = giver;
@@ -404,12 +406,12 @@ fn waits_in_vain(seen: &Holdings, (of, _): (usize, Address), held: &Reservation,
     false
 }
 
-/// By this end, or by a commit of it alone before: what a promise displaces then is let go.
+/// Is the owner covered by this end, or was it committed on its own before? Then what a promise displaces of it is let go.
 fn was_covered(ask: &Settle, owner: &Owner) -> bool {
     ask.covers(owner) || !ask.revert && ask.was_committed(owner)
 }
 
-/// What is told to be released is free, nothing else is, and it was the plan's to let go.
+/// Checks that exactly what is reported as released is free, and that the plan could let it go.
 fn check_released(seen: &Holdings, now: &Holdings, ask: &Settle, released: &BTreeSet<(usize, Address)>) {
     for (at, was) in seen {
         match now.get(at) {
@@ -428,7 +430,7 @@ fn check_released(seen: &Holdings, now: &Holdings, ask: &Settle, released: &BTre
         let was = &seen[at];
         assert!(!now.contains_key(at) && was_covered(ask, &was.holder.owner), "{at:?} is released: {ask:?}");
         let granted = was.granted_by.map(std::num::NonZeroU64::get) == Some(ask.plan);
-        // What a kept promise puts in the place of something else goes with the commit of its holder, too.
+        // What a kept promise displaces also goes, with the commit of its holder.
         assert!(granted || !ask.revert, "{at:?} was not granted by what is reverted: {ask:?}");
     }
     let strange = now.keys().find(|at| !seen.contains_key(*at));

@@ -1,4 +1,4 @@
-//! Lists that are under way while everything changes: each shows what was there when it began, whatever came since.
+//! Lists that are under way while everything changes: each shows what was there when it began.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::core::outcome::{Outcome, Slice};
 use crate::core::state::{Key, Reservation, Step};
 use crate::limits::LIST_PAGE_RECORDS_MAX;
 
-/// So many are under way at most.
+/// How many lists are under way at most.
 const LISTS: usize = 4;
-/// Records of a slice.
+/// Records per slice.
 const SLICE: usize = 2;
 
 type Shown = Vec<(Address, Arc<Reservation>)>;
@@ -43,7 +43,7 @@ fn first(network: &Network, filter: &Filter, limit: usize, context: Context) -> 
 }
 
 impl Lists {
-    /// These steps were carried out: every list goes on, and another one begins.
+    /// Called after these steps: every list goes on, and another one begins.
     pub(super) fn go_on(&mut self, network: &mut Network, steps: &[Step], context: Context) {
         let ends_all = steps.iter().any(|step| !matches!(step.key, Key::Address(_)));
         self.under_way.retain_mut(|list| list.goes_on(network, ends_all));
@@ -73,7 +73,7 @@ impl Lists {
 }
 
 impl Listing {
-    /// With its next slice. False: it is over.
+    /// Takes the next slice. Returns false if the list is over.
     fn goes_on(&mut self, network: &Network, ends_all: bool) -> bool {
         let Some(slice) = network.list_rest(&self.rest, self.after, SLICE) else {
             assert!(ends_all, "what was there when the list began is known until the configuration changes");

@@ -1,4 +1,4 @@
-//! What is granted may be asked for again, blindly, after a lost answer: that is never refused, and changes nothing.
+//! A granted request may be repeated blindly after a lost answer: the repeat is never refused, and changes nothing.
 
 use super::side::Side;
 use crate::core::address::Address;
@@ -7,14 +7,14 @@ use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::state::EventKind;
 use crate::core::types::Generation;
 
-/// Asks once more for what was granted. What the request let go may have made room since for what was optional: then that is granted
-/// beside what is held.
+/// Repeats a granted request. What the request released may have made room for its optional items: then these are granted in
+/// addition.
 pub(super) fn check(side: &Side, command: &Command, first: &Decision, context: Context) {
     let must_create = match command {
         Command::Allocate(ask) => ask.options.must_create,
         Command::Claim(ask) => ask.options.must_create,
         Command::Acquire(ask) => ask.options.must_create || only_optional(ask),
-        _ => return, // Nothing else grants to who asks for it again in the same words.
+        _ => return, // No other request for a grant can be repeated in the same words.
     };
     if must_create {
         return;
@@ -30,7 +30,7 @@ pub(super) fn check(side: &Side, command: &Command, first: &Decision, context: C
     }
 }
 
-/// Of such a one that lets go what had many addresses, more may find room in those than the limits have a place for.
+/// If such an acquire releases many addresses, its repeat may find room there for more than the limits allow.
 fn only_optional(ask: &Acquire) -> bool {
     ask.items.iter().all(|item| item.optional)
 }

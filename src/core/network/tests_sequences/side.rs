@@ -18,16 +18,17 @@ use crate::limits;
 pub(super) struct Side {
     pub(super) network: Network,
     stored: BTreeMap<Key, State>,
-    /// Of all grants so far.
+    /// The highest generation granted so far.
     pub(super) highest: Generation,
     /// The network as a restart would load it.
     reloaded: Network,
     /// How far the time of its shard is ahead of the world's.
     ahead: u64,
-    /// Of so many changes one is followed by a check of everything and by a restart: that costs as much as all else together.
+    /// After one in this many changes, everything is checked and the network restarted, which costs as much as all else
+    /// together.
     pub(super) checked_of: usize,
     taken: usize,
-    /// The way back to what was stored some changes ago, which is taken for what is durable.
+    /// The way back to what was stored some changes ago, which plays the part of the durable state.
     back: WayBack,
     durable: (u64, BTreeMap<Key, State>),
     lists: Lists,
@@ -77,7 +78,7 @@ impl Side {
         }
     }
 
-    /// A network that was deleted is made anew under its name, and no generation comes again.
+    /// Makes a deleted network anew under its name. No generation may come again.
     pub(super) fn again_if_gone(&mut self) {
         if !self.network.is_gone() {
             return;
@@ -89,22 +90,22 @@ impl Side {
         *self = Self::create(input, self.highest).ahead_by(self.ahead);
     }
 
-    /// In a shard whose time is so far ahead.
+    /// The same network in a shard whose time is this far ahead.
     pub(super) fn ahead_by(self, ahead: u64) -> Self {
         Self { ahead, ..self }
     }
 
-    /// The moment as its shard has it.
+    /// The context with the time of this network's shard.
     pub(super) fn here(&self, context: Context) -> Context {
         Context { now: ShardTime(context.now.0 + self.ahead), ..context }
     }
 
-    /// Decides, and checks that deciding depends on nothing but state, command and context.
+    /// Decides, and checks that the decision depends only on state, command and context.
     pub(super) fn decide(&self, command: &Command, context: Context) -> Result<Decision, Refusal> {
         let context = self.here(context);
         let decision = self.network.decide(command, context);
         assert_eq!(decision, self.network.decide(command, context), "{command:?}");
-        // What `oldest` remembers is not stored; a slice may be another one, and what is due at one time ends in any order.
+        // The memory of `oldest` is not stored, a slice may be another one, and what is due at the same time ends in any order.
         let remembers = self.network.config().policy == Policy::Oldest;
         let any_order = match command {
             Command::ReleaseScope { limit, .. } => *limit < 10,
@@ -117,7 +118,7 @@ impl Side {
         decision
     }
 
-    /// What is left of each of these, or how long it has cooled, in milliseconds.
+    /// For each address, what is left of its lease or probation, or how long it has cooled, in milliseconds.
     pub(super) fn times(&self, addresses: &[Address], context: Context) -> Vec<Option<i128>> {
         let now = i128::from(self.here(context).now.0);
         let time = |at: &Address| match self.network.holdings.at(*at)? {
@@ -158,14 +159,14 @@ impl Side {
         if self.taken.is_multiple_of(self.checked_of) {
             self.check_state(command, context);
         } else {
-            // The restart was some changes ago.
+            // The last restart was some changes ago.
             for (at, step) in decision.steps.iter().enumerate() {
                 self.reloaded.apply_before(step, decision.steps.get(at + 1), context.now);
             }
         }
     }
 
-    /// What was durable some changes ago is found from what is there now, whatever came since; then more of it is durable.
+    /// Checks that what was durable some changes ago can be restored from the present state; then moves that point forward.
     fn check_way_back(&mut self, command: &Command) {
         if !self.taken.is_multiple_of(3) && !self.network.is_gone() {
             return;
@@ -211,7 +212,7 @@ impl Side {
     fn check_holdings(&self, entries: &BTreeMap<Address, Entry>, command: &Command) {
         let held: Vec<_> = entries.iter().filter_map(|(at, entry)| held_of((*at, entry.clone()))).collect();
         let (mut slots, mut macs) = (BTreeSet::new(), BTreeSet::new());
-        // In the order of their first addresses: who overlaps another overlaps the next one.
+        // In the order of their first addresses, so whatever overlaps another one overlaps its next neighbour.
         let mut last: Option<Range> = None;
         for (address, reservation) in &held {
             let range = range_of(*address, reservation.prefix_length);
@@ -228,7 +229,7 @@ impl Side {
         }
     }
 
-    /// What is free was never used or is remembered as rested, and what is not free is neither.
+    /// Checks that a free address was either never used or is remembered as rested, and that any other is neither.
     fn check_memory_of_oldest(&self) {
         for pool in &self.network.layout.pools {
             let Some(fresh) = &pool.fresh else { continue };
@@ -242,7 +243,7 @@ impl Side {
         }
     }
 
-    /// A grant gives what may be given, to nobody beyond a limit, under a generation of its own.
+    /// Checks that a grant gives what may be given, to nobody beyond a limit, under a generation of its own.
     fn check_grants(&mut self, command: &Command, decision: &Decision, context: Context) {
         let (mut replaces, mut granted) = (Vec::new(), Vec::new());
         for step in &decision.steps {
@@ -252,7 +253,7 @@ impl Side {
                     self.raise(held.generation, command);
                     granted.push((*at, Arc::clone(held)));
                 }
-                // What comes with its subnet keeps its generation.
+                // What moves with its subnet keeps its generation.
                 (_, Some(State::Entry(Entry::Held(held))), Some(EventKind::Transferred))
                     if !matches!(command, Command::MoveIn(_)) =>
                 {
@@ -285,7 +286,7 @@ impl Side {
         let config = self.network.config();
         assert!(!config.closed, "a closed network grants {at}");
         if config.kind == NetworkKind::Dynamic {
-            // What the infrastructure picked is only written down.
+            // What the infrastructure picked is only recorded.
             assert!(matches!(command, Command::Bind(..)), "a dynamic network grants {at}: {command:?}");
             assert_eq!(range.size(), 1);
             let there = self.network.holdings.covering(at);
@@ -321,7 +322,7 @@ impl Side {
         }
     }
 
-    /// As after the request: what it lets go does not count.
+    /// Checks the limits after the request, so that what it releases does not count.
     fn check_limit(&self, decision: &Decision, held: &Reservation, command: &Command) {
         let limits = self.network.config().limits;
         if limits.per_owner.is_none() && limits.per_scope.is_none() {
@@ -337,7 +338,7 @@ impl Side {
         let current: Vec<_> = entries_of(&after).into_iter().filter_map(held_of).map(|(_, held)| held).collect();
         let filled: BTreeSet<SlotKey> =
             current.iter().filter(|held| held.obsolete.is_none()).map(|held| held.holder.clone()).collect();
-        // What is promised to a slot that holds nothing counts as if it were there.
+        // A promise to a slot that holds nothing counts as if it were kept.
         let promised = current.iter().filter_map(|held| {
             let promise = held.promise()?;
             let (owner, slot) = (promise.owner.clone(), promise.slot.clone());
@@ -352,7 +353,7 @@ impl Side {
         assert!(limits.per_scope.is_none_or(|max| scoped <= max), "{scoped} of one scope: {command:?}");
     }
 
-    /// What automatic grants can give of an empty network.
+    /// What automatic grants can give in an empty network.
     pub(super) fn offered(&self) -> BTreeSet<Address> {
         let mut offered = BTreeSet::new();
         for subnet in self.network.subnets().iter().filter(|subnet| !subnet.draining) {
@@ -365,7 +366,7 @@ impl Side {
     }
 }
 
-/// Network, broadcast, anycast and gateway addresses, in other words than the layout's.
+/// Network, broadcast, anycast and gateway addresses, worked out independently of the layout.
 fn is_never_given(subnet: &SubnetConfig, address: Address) -> bool {
     let (cidr, larger_than_pair) = (subnet.cidr, subnet.cidr.range().size() > 2);
     let edge = match cidr.family() {

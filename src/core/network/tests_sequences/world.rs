@@ -11,13 +11,13 @@ use crate::core::types::*;
 /// How many networks there are.
 pub(super) const NETWORKS: usize = 3;
 
-/// The networks, and time.
+/// The networks, time, and the deployment.
 pub(super) struct World {
     pub(super) sides: Vec<Side>,
     pub(super) desk: Desk,
     now: u64,
     draws: u128,
-    /// The latest plan of one network.
+    /// The latest plan of a deployment in one network.
     plan: u64,
 }
 
@@ -36,7 +36,7 @@ impl World {
         world
     }
 
-    /// A world with mostly room for a deployment: static and dynamic pools, and no rule that refuses much.
+    /// A world that mostly has room for a deployment: static and dynamic pools, and few rules that refuse anything.
     pub(super) fn roomy(beginnings: &[Vec<u16>; NETWORKS]) -> Self {
         let named = beginnings.iter().zip(["lan", "wan", "dmz"]);
         let side =
@@ -45,7 +45,7 @@ impl World {
     }
 
     fn of(sides: Vec<Side>) -> Self {
-        // The second network's shard stood still for days when no server ran.
+        // The second network's shard stood still for days while no server ran.
         let ahead = [3_000_000, 0, 900_000_000];
         let sides = sides.into_iter().zip(ahead).map(|(side, ahead)| side.ahead_by(ahead)).collect();
         Self { sides, desk: Desk::default(), now: 1_000_000, draws: 1, plan: 1 }
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Mostly something of the deployment that spans the networks; now and then something else happens in one of them.
+    /// Mostly an act of the deployment that spans the networks; now and then something else in one of them.
     pub(super) fn act_of_a_deployment(&mut self, numbers: &[u16]) {
         let mut dice = Dice::new(numbers);
         self.time_goes_by(&mut dice);
@@ -167,7 +167,7 @@ impl World {
         assert!(self.sides[to].network.next_generation() > highest, "generations go along with a subnet");
     }
 
-    /// Once everything is released and cooled, what the pools offer is given once and nothing else is.
+    /// Once everything is released and has cooled, each address that the pools offer is given once, and no other.
     pub(super) fn every_address_is_given_exactly_once_in_the_end(&mut self) {
         for at in 0..NETWORKS {
             let open = NetworkPatch { limits: Patch::Clear, protected: Patch::Set(false), ..NetworkPatch::default() };

@@ -1,4 +1,4 @@
-//! Reads the segments one after the other, and judges each by what stood before it.
+//! Reads the segments one after another, and judges each by what came before it.
 //!
 //! Called by `recovery`, which has the rule.
 
@@ -18,19 +18,18 @@ use crate::store::embedded::window::Window;
 use crate::store::fence::{BatchFit, FenceLine};
 use crate::store::{Seq, ShardId, StoreError};
 
-/// What was read so far.
 pub(super) struct Scan<'a> {
     ground: Ground<'a>,
     snapshot: Option<Arc<Snapshot>>,
-    /// None: nothing of the shard was seen yet, and history begins after its beginning.
+    /// None if nothing of the shard was seen yet and the kept history does not begin with the shard.
     lines: Vec<Option<FenceLine>>,
     /// The first batch of each shard that was read.
     pub(super) first: Vec<Option<Seq>>,
-    /// The log does not fit the snapshot or the mark: no part of it that is left out makes that right.
+    /// The log contradicts the snapshot or the mark, and leaving out part of the log cannot change that.
     pub(super) contradicts: bool,
-    /// Last group and its digest; none before the first segment that is kept.
+    /// The last group and its digest; none before the first segment that is kept.
     last: Option<(u64, u128)>,
-    /// Where the log ended; what comes behind must be blank.
+    /// Where the log ended; whatever follows must be blank.
     ended: Option<(PathBuf, u64)>,
     history: Vec<HistorySegment>,
     segments: Vec<KeptSegment>,
@@ -40,7 +39,7 @@ pub(super) struct Scan<'a> {
     torn: Option<Torn>,
     unusable: Vec<(Spare, u64)>,
     short: Vec<PathBuf>,
-    /// Steps of each shard behind the snapshot, if they are to be kept.
+    /// Steps of each shard after the snapshot, if they are to be kept.
     gathered: Option<Vec<Gathered>>,
 }
 
@@ -69,12 +68,11 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Group that the snapshot covers.
+    /// The last group that the snapshot covers.
     fn covered(&self) -> u64 {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.place.covered)
     }
 
-    /// Reads one; they come in order.
     pub(super) fn segment(
         &mut self,
         number: u64,
@@ -108,15 +106,15 @@ impl<'a> Scan<'a> {
         let mut window = Window::new(&segment.path, &*file, length, buffer);
         let end = self.frames(&segment, &file, &mut window)?;
         self.segments.push(KeptSegment { segment, file, end });
-        // Closed at once: a start has no more of history open than what comes after it.
+        // Segments of history are closed at once, so that a start has few files open.
         let covered = self.covered();
         shared::cover(&mut self.segments, covered, &mut self.history);
         Ok(())
     }
 
-    /// A segment without content: a spare, or what a broken-off first write left of one.
+    /// A segment without content: a spare, or what an interrupted first write left.
     fn blank(&mut self, spare: Spare, written: u64) {
-        // One that is too short is made anew. So are those behind it: numbers are dense.
+        // A segment that is too short must be made again, and so must those after it, because numbers are dense.
         if !self.short.is_empty() || spare.length <= (segment::HEADER_BYTES + frame::SEAL_BYTES) as u64 {
             self.short.push(spare.path);
             return;
@@ -144,7 +142,7 @@ impl<'a> Scan<'a> {
             let text = format!("is {length} bytes long and should be {}", header.length);
             return Err(problem::damaged(path, text));
         }
-        // The first segment that is kept is believed; everything behind it follows from it.
+        // The first segment that is kept is believed; everything after it must follow from it.
         let (group, digest) = *self.last.get_or_insert((header.first_group.saturating_sub(1), header.parent));
         if header.first_group != group + 1 || header.parent != digest {
             let text = format!("begins with group {} where group {} belongs", header.first_group, group + 1);
@@ -246,7 +244,7 @@ impl<'a> Scan<'a> {
         Ok(sealed)
     }
 
-    /// The frames of a segment end without a seal.
+    /// The frames of this segment end without a seal.
     fn end(
         &mut self,
         segment: &Segment,
@@ -268,7 +266,8 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Where the log reaches the snapshot, both must tell the same; from there on the snapshot's heads count.
+    /// Where the log reaches the snapshot, both must have the same digest and heads. From there on the snapshot's heads fill
+    /// in shards of which nothing was seen.
     fn meet_snapshot(&mut self) -> Result<(), StoreError> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         let Some((group, digest)) = self.last else { return Ok(()) };
@@ -306,7 +305,6 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Nothing more comes.
     pub(super) fn finish(mut self) -> Result<(Recovered, Vec<Option<Seq>>), StoreError> {
         if let Some(snapshot) = &self.snapshot
             && self.last.is_none()

@@ -1,7 +1,7 @@
-//! What the journal keeps, in order, and beside it where the entries of each shard are: whoever takes a shard asks for what is of
-//! that one only, and a register has many.
+//! The entries of the journal in order, with an index of the entries of each shard: a take-over asks only for the entries of
+//! its shard, and a register has many shards.
 //!
-//! Pure. An entry's moves are never changed while it is in here.
+//! Pure. The moves of an entry never change while it is in here.
 
 use std::collections::VecDeque;
 use std::ops::RangeBounds;
@@ -9,25 +9,24 @@ use std::ops::RangeBounds;
 use super::{JournalEntry, Move};
 use crate::store::ShardId;
 
-/// Room for so many places of a shard is kept though they are gone.
+/// An index keeps room for this many places even when it is empty.
 const PLACES_KEPT: usize = 64;
 
-/// Where a shard is moved.
+/// Which entry moves a shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    /// Counts entries, also those that are gone from the front.
+    /// Number of the entry; entries that were removed from the front count as well.
     number: u64,
-    /// Which of the entry's moves it is.
+    /// Which of the moves of the entry it is.
     at: usize,
 }
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     queue: VecDeque<JournalEntry>,
-    /// So many are gone from the front.
+    /// How many entries were removed from the front.
     gone: u64,
-    /// Of each shard, oldest first.
+    /// For each shard, oldest first.
     places: Vec<VecDeque<Place>>,
     /// How many entries were looked at for a shard.
     #[cfg(test)]
@@ -53,7 +52,7 @@ impl Entries {
         for one in &entry.moves {
             let places = &mut self.places[usize::from(one.shard.0)];
             places.pop_front();
-            // What one shard after the other needed would add up: the room is bounded by what is there.
+            // The room that each shard once needed would add up, so an index shrinks with its content.
             if places.capacity() > PLACES_KEPT && places.len() < places.capacity() / 4 {
                 places.shrink_to(2 * places.len());
             }
@@ -69,7 +68,7 @@ impl Entries {
         Some(entry)
     }
 
-    /// Takes all from the `at`-th on out, in order.
+    /// Removes and returns all entries from the `at`-th on, in order.
     pub(super) fn split_off(&mut self, at: usize) -> Vec<JournalEntry> {
         let mut taken: Vec<JournalEntry> = Vec::with_capacity(self.len().saturating_sub(at));
         while self.len() > at {
@@ -88,7 +87,7 @@ impl Entries {
         *self = Self::default();
     }
 
-    /// The moves of one shard, each with where its entry is.
+    /// The moves of one shard, each with the index of its entry.
     pub(super) fn of_shard(&self, shard: ShardId) -> impl DoubleEndedIterator<Item = (usize, Move)> + '_ {
         let places = self.places.get(usize::from(shard.0)).into_iter().flatten();
         places.map(|place| {
@@ -99,7 +98,7 @@ impl Entries {
         })
     }
 
-    /// Those that were ever moved.
+    /// The shards that were ever moved.
     pub(super) fn shards(&self) -> impl Iterator<Item = ShardId> {
         (0..self.places.len()).map(|shard| ShardId(shard as u16))
     }
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
     use crate::store::{Epoch, Token};
 
-    /// By going through all of it.
+    /// Found by going through all entries.
     fn of_shard(journal: &Journal, shard: ShardId) -> Vec<(usize, Move)> {
         let moved =
             |(at, entry): (usize, &JournalEntry)| Some((at, *entry.moves.iter().find(|one| one.shard == shard)?));
@@ -163,7 +162,8 @@ mod tests {
         Move { shard: ShardId(shard), before, after: Point { token: Token(token), ..before } }
     }
 
-    /// Three shards, taken anew now and then, with calls that move several, some of them used again, cut off or trimmed.
+    /// Three shards that are taken over now and then, with calls that move several of them, some of which are replaced, cut
+    /// off or trimmed.
     #[test]
     fn what_is_of_a_shard_is_found_whatever_was_taken_out_before_and_between() {
         for bytes_max in [0, 5_000, 1 << 20] {
@@ -187,7 +187,7 @@ mod tests {
                         };
                         let mut moves: Vec<Move> = others.into_iter().map(moved).collect();
                         if kind == 4 {
-                            // Another one goes under the number of this, which was not applied.
+                            // Another call takes the number of this one, which was not applied.
                             journal.sends(&call(), moves.clone());
                             moves[0].after.digest.0 += 1;
                         }
@@ -222,7 +222,7 @@ mod tests {
         assert!(there > 500 && room <= 4 * there + 8 * PLACES_KEPT, "{room} places for {there} entries");
     }
 
-    /// A register has many shards, and all of them are taken one after the other.
+    /// A register has many shards, and they are taken one after another.
     #[test]
     fn whoever_takes_a_shard_goes_through_what_is_of_that_one_and_not_through_the_rest() {
         let mut journal = Journal::new(1 << 20);

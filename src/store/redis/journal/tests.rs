@@ -17,7 +17,7 @@ pub(super) fn call() -> Arc<ScriptCall> {
     Arc::new(ScriptCall::new(&Shas::default(), LoadedScript::Commit, &[]))
 }
 
-/// A line that was taken from token 1 at 5 by token 2, with batches 6 to 8 of which Redis said that it has 7.
+/// A line that token 2 took from token 1 at batch 5. Batches 6 to 8 were sent, of which Redis acknowledged 6 and 7.
 fn begun() -> Journal {
     let mut journal = Journal::new(1 << 20);
     journal.took(Move { shard: ShardId(0), before: point(1, 5), after: point(2, 5) }, Epoch(2));
@@ -29,7 +29,7 @@ fn begun() -> Journal {
     journal
 }
 
-/// Of what is missing, how far each goes; none where the shard stands elsewhere.
+/// How far each missing entry leads; none if the shard is on another line.
 fn missing(journal: &Journal, head: Point) -> Option<Vec<u64>> {
     let ToReplay { missing, elsewhere, held_up } = journal.missing(&[(ShardId(0), head)], &journal.standing());
     assert!(held_up.is_empty() && (missing.is_empty() || elsewhere.is_empty()));
@@ -43,11 +43,11 @@ fn the_suffix_behind_the_head_is_missing_and_nothing_that_redis_did_not_acknowle
     assert_eq!(missing(&journal, point(2, 7)).unwrap(), [0u64; 0]);
     assert_eq!(missing(&journal, point(2, 6)).unwrap(), [7]);
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7]);
-    // Its own take-over was lost.
+    // The take-over itself was lost.
     assert_eq!(missing(&journal, point(1, 5)).unwrap(), [5, 6, 7]);
 }
 
-/// A batch that was left.
+/// A batch that the previous owner left.
 fn lone() -> LoneBatch {
     LoneBatch { bytes: vec![0; 9], epoch: Epoch(1), author: Author::Other }
 }
@@ -66,7 +66,7 @@ fn what_the_owner_before_left_is_not_played_in_some_shards_and_not_in_others() {
     assert_eq!(missing(point(1, 4)), [], "it is for that owner to bring the other shard there, and with it this one");
 }
 
-/// As it was begun, and what the owner before left.
+/// A line like that of `begun`, with the batches that the previous owner left.
 fn left() -> Journal {
     let mut journal = Journal::new(1 << 20);
     journal.left((4..=5).map(|seq| (step(0, 1, seq), lone())).collect());
@@ -81,14 +81,14 @@ fn what_the_owner_before_left_is_missing_where_redis_went_back_before_it() {
     let journal = left();
     assert_eq!(missing(&journal, point(1, 4)).unwrap(), [5, 5, 6]);
     assert_eq!(missing(&journal, point(1, 3)).unwrap(), [4, 5, 5, 6]);
-    // That owner went on otherwise, or it is further back than is remembered.
+    // The previous owner went on differently, or the head is further back than the journal remembers.
     let other = Point { digest: Digest(1), ..point(1, 4) };
     assert_eq!((missing(&journal, other), missing(&journal, point(1, 2))), (None, None));
-    // Whoever was owner then may bring it to where that begins.
+    // The owner of that time may still bring the shard to the point where the journal begins.
     assert_eq!(journal.begins(ShardId(0), point(2, 6)), Some((point(1, 3), Epoch(1))));
 }
 
-/// The memory of the process before ends at batch 3; the fourth was under way when it ended.
+/// The memory of the previous process ends at batch 3; batch 4 was under way when that process ended.
 #[test]
 fn what_a_process_before_had_under_way_leads_on_from_its_memory_and_is_kept_like_that() {
     let begun = |shard| {
@@ -111,7 +111,7 @@ fn what_a_process_before_had_under_way_leads_on_from_its_memory_and_is_kept_like
     let remembered: Vec<u64> = journal.remembered().iter().map(|one| one.moves[0].after.seq.0).collect();
     assert_eq!(remembered, [4; 4], "for the next process, which has the rest");
     assert_eq!(journal.unkept().unwrap().len(), 4, "also before this one ends");
-    // One call changed both shards: where one of them went on otherwise, no part of it is given back.
+    // One call changed both shards: if one of them went on differently, no part of the call is replayed.
     let other = Point { digest: Digest(1), ..point(1, 4) };
     let heads = [(ShardId(0), point(1, 3)), (ShardId(1), other)];
     let found = journal.missing(&heads, &journal.standing());
@@ -135,14 +135,16 @@ fn what_the_owner_before_left_is_no_own_deed_and_is_proved_and_kept_by_nobody_he
 #[test]
 fn a_head_of_another_line_and_one_that_is_not_remembered_are_told() {
     let journal = begun();
-    // Another owner's; the owner before, who went on after this one's take-over was lost; too far back; something else.
+    // A head of another owner; of the previous owner, who went on after the take-over was lost; one that is too far back;
+    // and one with another digest.
     let other = Point { digest: Digest(1), ..point(2, 6) };
     for elsewhere in [point(9, 6), point(1, 6), point(2, 4), other] {
         assert_eq!(missing(&journal, elsewhere), None, "{elsewhere:?}");
     }
 }
 
-/// A failover that is taken back: the old primary has a batch of which nobody knew, and the take-over was elsewhere.
+/// A failover that is taken back: the old primary has a batch that nobody was told of, and the take-over happened on the
+/// other one.
 #[test]
 fn a_fork_of_the_own_line_is_told_and_what_does_not_lead_to_where_it_goes_on_is_forgotten() {
     let mut journal = begun();
@@ -153,7 +155,7 @@ fn a_fork_of_the_own_line_is_told_and_what_does_not_lead_to_where_it_goes_on_is_
     journal.applied(&[step(0, 3, 9), step(1, 4, 1)]);
     let fork = point(2, 9);
     assert_eq!(missing(&journal, fork), None);
-    // What was never known to be applied is not on the way from before it.
+    // A batch that was never acknowledged is not on the way from before it.
     assert_eq!(missing(&journal, point(2, 8)).unwrap(), [8, 9]);
     assert!(journal.leads(ShardId(0), point(2, 8), fork));
     assert!(!journal.leads(ShardId(0), point(3, 8), fork));
@@ -165,7 +167,7 @@ fn a_fork_of_the_own_line_is_told_and_what_does_not_lead_to_where_it_goes_on_is_
     assert_eq!(journal.bytes, journal.entries.iter().map(|entry| entry.bytes).sum::<usize>());
 }
 
-/// A line on which another owner, token 3, came between two stretches of this process.
+/// A line on which another owner, token 3, came between two tenures of this process.
 #[test]
 fn a_head_on_an_earlier_stretch_goes_on_to_where_the_other_owner_took_it_over_and_no_further() {
     let mut journal = begun();
@@ -174,7 +176,7 @@ fn a_head_on_an_earlier_stretch_goes_on_to_where_the_other_owner_took_it_over_an
     journal.applied(&[step(0, 4, 13)]);
     assert_eq!(missing(&journal, point(2, 6)), None);
     let onward = |from| journal.onward(ShardId(0), from);
-    // Redis never said that it has the eighth.
+    // Redis never acknowledged batch 8.
     assert_eq!([onward(point(1, 5)), onward(point(2, 6)), onward(point(2, 7))], [point(2, 7); 3]);
     assert_eq!([onward(point(3, 10)), onward(point(3, 12))], [point(3, 10), point(4, 13)]);
     let begins = |to| journal.begins(ShardId(0), to);
@@ -194,7 +196,7 @@ fn a_number_that_is_used_again_replaces_what_was_not_applied() {
     journal.sends(&call(), vec![other]);
     journal.applied(&[other]);
     assert_eq!(missing(&journal, point(2, 7)).unwrap(), [8]);
-    // The same once more is the same.
+    // Sending the same batch again adds no entry.
     let entries = journal.entries.len();
     journal.sends(&call(), vec![other]);
     assert_eq!(journal.entries.len(), entries);
@@ -210,7 +212,8 @@ fn what_moves_several_shards_is_played_once() {
     }
     let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(3, 1))];
     assert_eq!(journal.missing(&heads, &journal.standing()).missing.len(), 2);
-    // One of them is another owner's: what was sent for both is played nowhere, nor what follows it.
+    // One of the shards belongs to another owner: a call that was sent for both is replayed in neither, and what follows it
+    // waits.
     let heads = [(ShardId(0), point(2, 1)), (ShardId(1), point(9, 1))];
     let found = journal.missing(&heads, &journal.standing());
     assert!(found.missing.is_empty());
@@ -229,7 +232,7 @@ fn it_is_bounded_and_what_is_older_cannot_be_healed() {
     assert_eq!(missing(&journal, point(2, 1)), None);
 }
 
-/// Of the calls of single grants most is not the text of their arguments.
+/// In the calls of single grants, the text of the arguments is the smaller part.
 #[test]
 fn all_that_is_kept_of_a_call_counts() {
     let mut call = ScriptCall::new(&Shas::default(), LoadedScript::Commit, &["k".repeat(1_000)]);
@@ -239,7 +242,7 @@ fn all_that_is_kept_of_a_call_counts() {
     let call = Arc::new(call.fitted());
     let mut journal = Journal::new(1 << 20);
     journal.sends(&call, vec![step(0, 2, 1), step(1, 2, 1)]);
-    // Each argument has its end beside its text.
+    // Each argument also takes the position of its end.
     let least = 1_000 + 7_000 + 2_000 * 2 * size_of::<usize>() + 2 * size_of::<Move>();
     assert!((least..least + 1_000).contains(&journal.bytes), "{least} {}", journal.bytes);
     let taken = Move { shard: ShardId(2), before: point(1, 5), after: point(2, 5) };
@@ -271,7 +274,7 @@ fn without_room_for_calls_the_take_overs_are_known_that_nothing_followed() {
     assert_eq!(journal.entries.len(), 0);
 }
 
-/// On the disk it is as what Redis may not have done: a next process would not take it for told.
+/// On disk the batch is marked as not applied: the next process would not know that the client was told of it.
 #[test]
 fn what_redis_answers_while_it_is_being_kept_is_kept_once_more() {
     let mut journal = begun();
@@ -289,7 +292,7 @@ fn what_redis_answers_while_it_is_being_kept_is_kept_once_more() {
     assert!(journal.unkept().unwrap().is_empty());
 }
 
-/// A line of which replicas have all, and of which Redis forgot the end.
+/// The replicas have the whole line, and Redis lost the end of it.
 #[test]
 fn what_is_played_again_is_to_be_kept_although_replicas_had_it_and_what_was_asked_of_them_before_says_nothing() {
     let mut journal = begun();
@@ -307,7 +310,7 @@ fn what_is_played_again_is_to_be_kept_although_replicas_had_it_and_what_was_aske
     assert!(unkept(&journal).is_empty());
     let missing = journal.missing(&[(ShardId(0), point(2, 6))], &journal.standing()).missing;
     assert_eq!(missing.len(), 2);
-    // Broken off at first.
+    // The first replay is cut off.
     journal.played(&missing, false);
     assert!(journal.applied_last() <= asked);
     journal.played(&missing, true);
@@ -316,7 +319,7 @@ fn what_is_played_again_is_to_be_kept_although_replicas_had_it_and_what_was_aske
     let kept = journal.unkept().unwrap();
     journal.kept(&kept);
     assert!(unkept(&journal).is_empty());
-    // Replicas have all again, the file is emptied, and Redis forgets it once more.
+    // The replicas have everything again, the file is emptied, and Redis loses the end once more.
     journal.is_safe(journal.applied_last());
     journal.emptied();
     assert!(unkept(&journal).is_empty());
@@ -334,7 +337,7 @@ fn what_was_kept_is_kept_again_once_redis_did_it_and_once_it_is_sent_again_behin
         let kept = journal.unkept().unwrap();
         journal.kept(&kept);
     };
-    // Of two calls Redis did the first, too, and nobody has said so.
+    // Redis did both calls, but has acknowledged only the second.
     let mut journal = Journal::new(1 << 20);
     for seq in 1..=2 {
         journal.sends(&call(), vec![step(0, 2, seq)]);
@@ -346,7 +349,7 @@ fn what_was_kept_is_kept_again_once_redis_did_it_and_once_it_is_sent_again_behin
     journal.applied(&[step(0, 2, 1)]);
     assert_eq!(unkept(&journal), [(1, true)]);
     keep(&mut journal);
-    // What is in the file already is not written once more.
+    // A batch that is already in the file is not written again.
     journal.sends(&call(), vec![step(0, 2, 2)]);
     assert!(unkept(&journal).is_empty());
     journal.is_safe(2);
@@ -358,7 +361,7 @@ fn what_was_kept_is_kept_again_once_redis_did_it_and_once_it_is_sent_again_behin
 fn nothing_is_taken_for_safe_that_a_take_over_overtook() {
     let mut journal = begun();
     assert_eq!(journal.applied_last(), 3);
-    // The eighth is under way when another shard is taken.
+    // Batch 8 is under way when another shard is taken.
     journal.took(Move { shard: ShardId(1), before: point(1, 5), after: point(4, 5) }, Epoch(2));
     assert_eq!(journal.applied_last(), 3);
     journal.applied(&[step(0, 2, 8)]);
@@ -372,14 +375,14 @@ fn what_is_in_the_redo_journal_leads_a_shard_as_far_as_this() {
     journal.kept(&kept);
     let kept_last = |to| journal.kept_last(ShardId(0), to);
     assert_eq!([kept_last(point(2, 7)), kept_last(point(2, 6))], [Some(point(2, 7)), Some(point(2, 6))]);
-    // Of the last nobody has said that Redis did it; another one is on no way.
+    // Redis has not acknowledged the last batch; the other point is on no line.
     assert_eq!([kept_last(point(2, 8)), kept_last(point(9, 6))], [Some(point(2, 7)), None]);
     assert!(journal.knows(ShardId(0), point(2, 8)) && !journal.knows(ShardId(1), point(2, 8)));
     journal.emptied();
     assert_eq!(journal.kept_last(ShardId(0), point(2, 7)), None);
 }
 
-/// Taken from another owner, given up to another one that went on, and taken again, from what that one left.
+/// Taken from another owner, lost to one that went on, and taken again from that one.
 #[test]
 fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
     let shard = ShardId(0);
@@ -390,16 +393,16 @@ fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
     };
     let first = vec![point(2, 5), point(2, 6), point(2, 7)];
     assert_eq!(way(&journal, point(2, 7)), (first.clone(), true));
-    // Another one wrote 8 to 12; nobody was told of anything since it was taken from there.
+    // Another owner wrote batches 8 to 12; since this process took the shard from there, no client was told of anything.
     journal.took(Move { shard, before: point(4, 12), after: point(5, 12) }, Epoch(6));
     assert_eq!(way(&journal, point(4, 12)), (first.clone(), true));
     journal.sends(&call(), vec![step(0, 5, 13)]);
     journal.applied(&[step(0, 5, 13)]);
     let second = [point(5, 12), point(5, 13)];
     assert_eq!(way(&journal, point(5, 13)), ([&first[..], &second].concat(), true));
-    // Nothing is known of how it came there.
+    // Nothing is known about how the shard came to this point.
     assert_eq!(way(&journal, point(9, 12)), (Vec::new(), false));
-    // It never did anything but to take it, as far as that is remembered.
+    // As far as the journal remembers, this process only took the shard.
     let mut journal = Journal::new(1 << 20);
     journal.took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
     assert_eq!(way(&journal, point(1, 5)), (Vec::new(), true));
@@ -408,11 +411,12 @@ fn what_a_process_did_before_others_came_in_between_is_remembered_as_its_own() {
     assert_eq!(way(&journal, point(1, 5)), (Vec::new(), false));
 }
 
-/// It was cut off with the last under way, and took the shard again behind another owner who had gone on from that.
+/// The process was cut off while its last batch was under way. Later it took the shard again, from another owner that had
+/// continued from that batch.
 #[test]
 fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it() {
     let mut journal = begun();
-    // It changes two shards: what one of them goes through, the other one has.
+    // The call changes two shards: if the line of one goes through it, the other has it too.
     let both = vec![step(0, 2, 9), step(1, 2, 4)];
     journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());
     let found =
@@ -432,7 +436,7 @@ fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7, 8, 9]);
 }
 
-/// A call that commits these batches of shards, by token 2 in epoch 4.
+/// A call that commits these batches of shards, with token 2 in epoch 4.
 fn committing(batches: &[(u16, u64)]) -> Arc<ScriptCall> {
     let written = batches.iter().map(|&(shard, seq)| {
         let (shard, token, seq) = (ShardId(shard), Token(2), Seq(seq));
@@ -446,7 +450,7 @@ fn committing(batches: &[(u16, u64)]) -> Arc<ScriptCall> {
     Arc::new(written::again(&shared(None), LoadedScript::Commit, &written).unwrap().fitted())
 }
 
-/// They may come back without it, all at once.
+/// All replicas may come back at once without these batches.
 #[test]
 fn what_replicas_had_is_for_the_next_process_too_and_what_another_owner_left_is_not() {
     let mut journal = left();

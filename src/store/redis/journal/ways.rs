@@ -1,4 +1,4 @@
-//! How shards come from one point to another by what the journal remembers.
+//! How shards get from one point to another, as far as the journal remembers.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,14 @@ use super::{Author, Deed, Forgotten, Journal, JournalEntry, Point, ToReplay};
 use crate::store::{Epoch, ShardId, Token};
 
 impl Journal {
-    /// Of each shard, where it stands at least: after the last entry that Redis said it did.
+    /// For each shard, the least that Redis must have: the point after the last entry that Redis confirmed.
     pub(in crate::store::redis) fn standing(&self) -> Vec<(ShardId, Point)> {
         let stands = |shard| self.entries.of_shard(shard).rfind(|(at, _)| self.entries.get(*at).applied);
         self.entries.shards().filter_map(|shard| Some((shard, stands(shard)?.1.after))).collect()
     }
 
-    /// What is missing in Redis, where shards stand so, of what leads to where each stood at least ([`Self::standing`]).
+    /// Given where the shards stand in Redis: which entries are missing there of those that lead to where each shard must at
+    /// least stand ([`Self::standing`]).
     pub(in crate::store::redis) fn missing(
         &self,
         heads: &[(ShardId, Point)],
@@ -25,9 +26,9 @@ impl Journal {
             if head == goal {
                 continue;
             }
-            // Trimmed since: then nothing is known of it.
+            // If the goal was trimmed since, nothing is known about it.
             let is_known = self.entries.of_shard(shard).any(|(_, one)| one.after == goal);
-            // Without calls nobody remembers how it went on.
+            // If no calls are kept, nobody remembers how the shard went on.
             let went_on = self.bytes_max == 0 && head.token == goal.token && head.seq >= goal.seq;
             if !is_known || went_on {
                 continue;
@@ -43,7 +44,7 @@ impl Journal {
         for (entry, _) in self.entries.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             let is_parted = entry.deed.is_found() && !elsewhere.is_empty();
             if is_parted || entry.moves.iter().any(|one| closed.contains(&one.shard)) {
-                // Nor what follows it.
+                // Whatever follows it is held up as well.
                 closed.extend(entry.moves.iter().map(|one| one.shard));
             } else {
                 missing.push(Forgotten { deed: entry.deed.clone(), moves: entry.moves.clone() });
@@ -53,12 +54,12 @@ impl Journal {
         ToReplay { missing, elsewhere, held_up: closed }
     }
 
-    /// Does a shard come from one point to another by what was sent?
+    /// Do the entries lead a shard from one point to the other?
     pub(in crate::store::redis) fn leads(&self, shard: ShardId, from: Point, to: Point) -> bool {
         self.way(shard, from, to).is_some()
     }
 
-    /// All that is remembered of how a shard came to a point by what this process did, oldest first.
+    /// All that is remembered of how this process brought a shard to a point, oldest first.
     pub(in crate::store::redis) fn way_to(&self, shard: ShardId, to: Point) -> Vec<Forgotten> {
         let (mut way, mut stands) = (Vec::new(), to);
         for (at, one) in self.entries.of_shard(shard).rev() {
@@ -75,15 +76,15 @@ impl Journal {
         way
     }
 
-    /// All that this process did to a shard on the line that came to a point, as far as it is remembered, oldest first: the way
-    /// there, what the owner before left, which that one may not know, and before it what this process did when it owned the shard
-    /// before, whoever came in between. Also where that point is what another owner left, which a take-over of this process found.
-    /// Tells whether that is all that it ever did.
+    /// All that this process did to a shard on the line that leads to a point, as far as it is remembered, oldest first:
+    /// what it did in earlier tenures, whoever came in between; the batches that the previous owner left, of which that
+    /// owner may not know; and the way to the point. The point may also be one that another owner left and a take-over of
+    /// this process found. Also returns whether this is all that the process ever did there.
     pub(in crate::store::redis) fn stretches_to(&self, shard: ShardId, to: Point) -> (Vec<Forgotten>, bool) {
         let (mut way, mut stands, mut is_found) = (Vec::new(), to, false);
         for (at, one) in self.entries.of_shard(shard).rev() {
             let JournalEntry { deed, moves, applied, .. } = self.entries.get(at);
-            // Before what another owner left, too, this process did something at most when it owned the shard before.
+            // Anything before a batch that another owner left can only stem from an earlier tenure of this process.
             let takes = matches!(deed, Deed::Take(_)) || deed.is_left();
             if one.after == stands || (is_found && *applied) {
                 way.push(Forgotten { deed: deed.clone(), moves: moves.clone() });
@@ -100,8 +101,9 @@ impl Journal {
         (way, is_all)
     }
 
-    /// The point at which the way to another one begins, and its epoch: where a take-over found the shard, or what the owner
-    /// before left begins. None where a change of this process comes first, because what was before it is forgotten.
+    /// The point at which the way to another one begins, and its epoch: where a take-over found the shard, or where the
+    /// batches that the previous owner left begin. None if the way begins with a change of this process, because what came
+    /// before is forgotten.
     pub(in crate::store::redis) fn begins(&self, shard: ShardId, to: Point) -> Option<(Point, Epoch)> {
         let (mut first, mut stands) = (None, to);
         for (at, one) in self.entries.of_shard(shard).rev() {
@@ -116,10 +118,10 @@ impl Journal {
         }
     }
 
-    /// How far a shard comes from a point by what Redis did at the time.
+    /// The point that a shard reaches from this one by entries that Redis once applied.
     pub(in crate::store::redis) fn onward(&self, shard: ShardId, from: Point) -> Point {
         let applied = self.entries.of_shard(shard).filter(|(at, _)| self.entries.get(*at).applied);
-        // Where it forked, the way that was taken last counts.
+        // If the line forked, the way that was taken last counts.
         let mut next: HashMap<Point, Point> = applied.map(|(_, one)| (one.before, one.after)).collect();
         let mut stands = from;
         while let Some(after) = next.remove(&stands) {
@@ -128,12 +130,12 @@ impl Journal {
         stands
     }
 
-    /// Is it a token of this process's, as far as is remembered?
+    /// Is this a token of this process, as far as is remembered?
     pub(in crate::store::redis) fn is_own(&self, shard: ShardId, token: Token) -> bool {
         self.entries.of_shard(shard).any(|(at, one)| one.after.token == token && !self.entries.get(at).deed.is_left())
     }
 
-    /// Who owned a shard before, and is to be asked for what it left? None for this process, which knows what it did.
+    /// Whose batches a take-over found, given the token that it ended. None if they are this process's, which it remembers.
     pub(in crate::store::redis) fn author_of(&self, shard: ShardId, before: Token) -> Option<Author> {
         if self.restored.contains(&(shard, before)) {
             return Some(Author::Before);
@@ -141,12 +143,12 @@ impl Journal {
         (!self.is_own(shard, before)).then_some(Author::Other)
     }
 
-    /// Is it remembered that this process led to this point?
+    /// Is it remembered that this process brought the shard to this point?
     pub(in crate::store::redis) fn knows(&self, shard: ShardId, point: Point) -> bool {
         self.entries.of_shard(shard).any(|(at, one)| one.after == point && !self.entries.get(at).deed.is_left())
     }
 
-    /// How far a shard comes on the way to a point by what is in the redo journal.
+    /// The last point, on the way to this one, that an entry in the redo journal leads to.
     pub(in crate::store::redis) fn kept_last(&self, shard: ShardId, to: Point) -> Option<Point> {
         let mut stands = to;
         for (at, one) in self.entries.of_shard(shard).rev() {
@@ -160,13 +162,13 @@ impl Journal {
         None
     }
 
-    /// The entries by which a shard comes from one point to another.
+    /// The entries by which a shard gets from one point to another.
     fn way(&self, shard: ShardId, from: Point, to: Point) -> Option<Vec<usize>> {
         let (mut way, mut stands) = (Vec::new(), to);
         if stands == from {
             return Some(way);
         }
-        // Each was sent after the one that it follows.
+        // Each entry was sent after the one that it follows.
         for (at, one) in self.entries.of_shard(shard).rev() {
             if one.after == stands {
                 way.push(at);

@@ -1,5 +1,5 @@
-//! The form of the redo journal: a line for people, then frames, each with where it begins, its length and its checksum. A
-//! frame that cannot be read is the torn end of the last write, of which nobody was told, only if no frame follows it.
+//! The form of the redo journal: a line for people, then frames, each with its offset, its length and its checksum. An
+//! unreadable frame is taken for the torn end of the last write, of which no client was told, only if no frame follows it.
 //!
 //! Pure.
 
@@ -8,21 +8,21 @@ use crate::store::redis::written::Digests;
 use crate::store::{Digest, Epoch, Seq, ShardId, Token};
 
 pub(super) use crate::store::moving::REDO_TITLE as TITLE;
-/// Where a frame begins, how long its content is, and the checksum of both and of that.
+/// The offset of a frame, the length of its content, and the checksum over both and the content.
 const FRAME_HEAD_BYTES: usize = 8 + 4 + 4;
 
-/// One deed as it is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redone {
     /// A call that commits: its batches, and their digests.
     Commit { applied: bool, batches: Vec<(Vec<u8>, Digests)> },
     /// A take-over, and its epoch.
     Take(Move, Epoch),
-    /// What is before this of a shard was put aside, durably, or told nobody; but for what leads to that point, if one is named.
+    /// The changes of a shard that come before this frame were put aside, durably, or no client was told of them. Those
+    /// that lead to the point are excepted, if there is one.
     Aside(ShardId, Option<Point>),
 }
 
-/// A frame that begins `at`.
+/// Appends the frame of a deed, which begins at offset `at`.
 pub(super) fn encode(deed: &Redone, at: u64, out: &mut Vec<u8>) {
     let put_point = |out: &mut Vec<u8>, point: Point| {
         out.extend(point.token.0.to_be_bytes());

@@ -1,11 +1,13 @@
-//! A redo journal of another register in the same directory. What is in it was acknowledged, and no start with this one brings it.
+//! A redo journal of another register in the same directory. Its changes were acknowledged, and no start with this register
+//! brings them.
 //!
-//! *A node acknowledges to its disk and is killed; its register is moved, and the node started with what it became: it is another
-//! register, and nobody ever looks at that file.* So it is refused, as a late journal of another register is; and whoever moves the
-//! register names the directories of its nodes: what they left there and the register has is put aside, once it is moved; what it does
-//! not have stops the move, for it could be brought to where the register is now, and to no other one.
+//! *A node acknowledges changes to its disk and is killed. Its register is moved, and the node is started with the new one.
+//! That is another register, and nobody ever looks at the file.* So a start refuses it, like a late journal of another
+//! register. An operator who moves a register names the directories of its nodes. If the register has all that a node left
+//! there, the file is put aside after the move. If it does not, the move stops, because the changes can only be given back
+//! where the register is now.
 //!
-//! Neighbours: `frames` and `restored` read the file; `late` says what is refused, and names what is given up.
+//! Neighbours: `frames` and `restored` read the file; `late` words the refusal, and names what is given up.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
@@ -23,10 +25,10 @@ use crate::store::redis::link::Link;
 use crate::store::redis::reach;
 use crate::store::{Batch, Digest, Epoch, ShardId, StoreError, whole};
 
-/// Refuses what was kept of another register, unless an operator `gives_up` what it has.
+/// Refuses what was kept of another register, unless the operator `gives_up` those changes.
 ///
 /// # Errors
-/// There is something; it cannot be read.
+/// There is such a file; or it cannot be read.
 pub(in crate::store::redis) fn check_others(
     directory: &Path,
     register: u128,
@@ -54,11 +56,11 @@ pub(in crate::store::redis) fn check_others(
     Ok(())
 }
 
-/// The shards of which a process before this one left something of this node's register: what of it is missing is given back, or
-/// known to be missing.
+/// The shards of this node's register for which an earlier process left something: whatever of it is missing in Redis is
+/// given back, or known to be missing.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(in crate::store::redis) fn shards_left(identity: &IdentityFile) -> Result<HashSet<ShardId>, StoreError> {
     let Some((directory, register)) = identity.path().parent().zip(identity.known) else { return Ok(HashSet::new()) };
     let path = path_of(directory, register);
@@ -72,19 +74,19 @@ pub(in crate::store::redis) fn shards_left(identity: &IdentityFile) -> Result<Ha
     Ok(moves.map(|(one, _)| one.shard).collect())
 }
 
-/// What a process left in the directory of a node, of a register that is moved, or was.
+/// A file that a process left in the directory of a node, for a register that is being moved, or was moved.
 #[derive(Debug)]
 pub(in crate::store::redis) struct LeftJournal {
     path: PathBuf,
-    /// The register has all of it; else it is given up.
+    /// The register has all of it; otherwise it is given up.
     is_there: bool,
 }
 
 impl LeftJournal {
-    /// Looks for it, and whether the register has all that is in it; unless that is `given_up`, it must.
+    /// Looks for the file, and checks whether the register has everything in it, which it must unless that is `given_up`.
     ///
     /// # Errors
-    /// The register lacks some of it, or nobody knows; it cannot be read.
+    /// The register lacks some of it, or this is not known; or the file cannot be read.
     pub(in crate::store::redis) async fn find(
         link: &mut Link,
         keys: &Keys,
@@ -124,10 +126,10 @@ impl LeftJournal {
         Ok(Some(Self { path, is_there: true }))
     }
 
-    /// It is another file from now on, for people. Answers its name.
+    /// Renames the file, so that it is only for people. Returns the new name.
     ///
     /// # Errors
-    /// A server has it, or it cannot be renamed.
+    /// A server has the file open, or it cannot be renamed.
     pub(in crate::store::redis) fn put_aside(&self) -> Result<PathBuf, StoreError> {
         let path = &self.path;
         let file = std::fs::File::open(path).map_err(whole::io("opening", path))?;
@@ -138,7 +140,7 @@ impl LeftJournal {
     }
 }
 
-/// The last batches that were acknowledged: those that no other one follows.
+/// The last batches that were acknowledged: those that no other one in the file follows.
 fn ends(entries: &[(Redone, Moves)]) -> Vec<(ShardId, Point, Epoch)> {
     let applied = |redone: &Redone| matches!(redone, Redone::Commit { applied: true, .. });
     let moves = || entries.iter().filter(|(redone, _)| applied(redone)).flat_map(|(_, moves)| moves);
@@ -147,7 +149,7 @@ fn ends(entries: &[(Redone, Moves)]) -> Vec<(ShardId, Point, Epoch)> {
     moves().filter(|(one, _)| is_end(one)).map(|(one, epoch)| (one.shard, one.after, *epoch)).collect()
 }
 
-/// What was not put aside elsewhere of it, each shard for itself.
+/// What of it was not put aside elsewhere, by shard.
 pub(super) fn lines(path: &Path) -> Result<Vec<Late>, StoreError> {
     let bytes = std::fs::read(path).map_err(whole::io("reading", path))?;
     let (found, _) = decode(&bytes).map_err(|what| damaged(path, &what))?;
@@ -160,6 +162,6 @@ pub(super) fn lines(path: &Path) -> Result<Vec<Late>, StoreError> {
             }
         }
     }
-    // No line leads there, and none is to be found by it.
+    // No line leads there, so the digest is not needed to find one.
     Ok(lines.into_iter().map(|(shard, batches)| Late::new(shard, Digest(0), batches)).collect())
 }

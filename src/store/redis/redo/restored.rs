@@ -1,6 +1,6 @@
-//! What a process before this one kept and had not put aside is as if this one had sent it.
+//! What an earlier process kept and did not put aside is restored as if this process had sent it.
 //!
-//! Neighbours: `frames` reads the file; `journal` and `line` are told.
+//! Neighbours: `frames` reads the file; `journal` and `line` get the result.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::store::redis::shared::RedisShared;
 use crate::store::redis::written::{self, Digests};
 use crate::store::{Batch, Epoch, Seq, ShardId, StoreError, codec};
 
-/// What a process before this one kept is as if this one had sent it. Until a shard is taken, it may be `given_up` where nobody
-/// knows what of it is missing.
+/// Restores what an earlier process kept. `given_up`: until a shard is taken, it may go on even if it is not known what
+/// of this is missing.
 ///
 /// # Errors
-/// It cannot be read.
+/// An entry cannot be read.
 pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found, given_up: bool) -> Result<(), StoreError> {
     let entries = remaining(found.0)?;
     if entries.is_empty() {
@@ -41,8 +41,8 @@ pub(in crate::store::redis) fn restore(shared: &RedisShared, found: Found, given
     Ok(())
 }
 
-/// What is played again of it. Where it was put aside in some of its shards, the rest is batches by themselves, as in the journal
-/// that is in memory.
+/// What can be replayed. If a call was put aside in some of its shards, the rest becomes lone batches, as in the journal in
+/// memory.
 fn deeds(shared: &RedisShared, redone: Redone, moves: Moves) -> Result<Vec<(Deed, Vec<Move>)>, StoreError> {
     let all = |moves: Moves| moves.into_iter().map(|(one, _)| one).collect();
     Ok(match redone {
@@ -63,7 +63,7 @@ fn deeds(shared: &RedisShared, redone: Redone, moves: Moves) -> Result<Vec<(Deed
     })
 }
 
-/// What was not put aside since, each once, in the order of the lines.
+/// What was not put aside since: each entry once, in the order of the lines.
 pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, StoreError> {
     let mut entries: Vec<(Redone, Moves)> = Vec::new();
     let mut places: HashMap<(ShardId, Point), usize> = HashMap::new();
@@ -76,7 +76,7 @@ pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, Stor
             continue;
         }
         let moves = moves_of(&redone)?;
-        // What Redis was known to have done only later stands where it was kept first: what follows it may lie between.
+        // An entry that Redis confirmed only later stays where it was written first, because its followers may lie in between.
         let before = first(&moves).and_then(|first| entries.get_mut(*places.get(&first)?));
         if let Some((before, _)) = before.filter(|entry| entry.1 == moves) {
             if !matches!(before, Redone::Commit { applied: true, .. }) {
@@ -91,8 +91,8 @@ pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, Stor
     Ok(in_order(entries))
 }
 
-/// Each behind what it follows in each of its shards, and else as it was written: what replicas had and Redis forgot is kept only
-/// when it is played again, behind what follows it.
+/// Puts each entry after the one that it follows in each of its shards, and otherwise keeps the order of writing. An entry
+/// that replicas had and Redis forgot is written only when it is replayed, which may be after the entries that follow it.
 fn in_order(entries: Vec<(Redone, Moves)>) -> Vec<(Redone, Moves)> {
     let mut begins: HashMap<(ShardId, Point), Vec<usize>> = HashMap::new();
     for (at, (_, moves)) in entries.iter().enumerate() {
@@ -114,12 +114,12 @@ fn in_order(entries: Vec<(Redone, Moves)>) -> Vec<(Redone, Moves)> {
         }
         ordered.push(entry);
     }
-    // Lines lead to where they were at no time, so nothing is left.
+    // A line never leads back to an earlier point, so nothing is left.
     ordered.extend(entries.into_iter().flatten());
     ordered
 }
 
-/// Takes out what moved a shard, but for what leads to the point that stays.
+/// Removes what moved a shard, except what leads to the point that stays.
 fn put_aside_of(entries: &mut [(Redone, Moves)], shard: ShardId, stays: Option<Point>) {
     let mut stands = stays;
     for (_, moves) in entries.iter_mut().rev() {
@@ -133,10 +133,9 @@ fn put_aside_of(entries: &mut [(Redone, Moves)], shard: ShardId, stays: Option<P
     }
 }
 
-/// What is moved, each in which epoch.
+/// The moves of a deed, each with its epoch.
 pub(super) type Moves = Vec<(Move, Epoch)>;
 
-/// What a deed moves.
 fn moves_of(redone: &Redone) -> Result<Moves, StoreError> {
     Ok(match redone {
         Redone::Commit { batches, .. } => {

@@ -46,7 +46,7 @@ fn what_was_kept_is_found_by_the_next_process_in_order() {
     drop(redo);
     let (redo, found) = opened(directory.path());
     assert_eq!((found, redo.bytes()), (deeds(), bytes));
-    // And goes on behind it.
+    // New entries are appended after it.
     append(&redo, &deeds()[..1]).unwrap();
     drop(redo);
     assert_eq!(opened(directory.path()).1.len(), 5);
@@ -107,13 +107,13 @@ fn a_directory_of_another_process_is_refused_and_nothing_is_made_where_nothing_m
     assert!(matches!(Redo::open(directory.path(), 7, true), Err(StoreError::Locked(_))));
     append(&redo, &deeds()[..1]).unwrap();
     drop(redo);
-    // What is there is found also where nothing may be added.
+    // Existing entries are found even if none may be added.
     let (redo, Found(found)) = Redo::open(directory.path(), 7, false).unwrap().unwrap();
     assert!(!redo.acknowledges() && found == deeds()[..1]);
     assert!(Redo::open(directory.path(), 8, false).unwrap().is_none(), "of another register");
 }
 
-/// A disk that refuses once each of what is named.
+/// A disk that refuses each named operation once.
 #[derive(Debug)]
 struct Refusing {
     file: File,
@@ -121,7 +121,7 @@ struct Refusing {
 }
 
 impl Refusing {
-    /// In place of the disk of this file.
+    /// Replaces the disk below this journal.
     fn below(redo: &Redo) -> Arc<Mutex<Vec<&'static str>>> {
         let refuses = Arc::new(Mutex::new(Vec::new()));
         let file = OpenOptions::new().read(true).write(true).open(&redo.path).unwrap();
@@ -162,7 +162,7 @@ fn what_is_kept_after_the_disk_refused_something_is_found_and_what_was_refused_i
         locked(&refuses).extend(refused);
         append(&redo, &deeds()[1..]).unwrap_err();
         assert!(redo.refuses().is_some());
-        // What is shorter than what was refused.
+        // An entry that is shorter than the refused ones.
         while append(&redo, &deeds()[3..]).is_err() {}
         assert!(locked(&refuses).is_empty() && redo.refuses().is_none());
         drop(redo);
@@ -188,7 +188,7 @@ fn take(shard: u16, before: Point, after: Point, epoch: u64) -> Redone {
     Redone::Take(Move { shard: ShardId(shard), before, after }, Epoch(epoch))
 }
 
-/// One call that changes these shards; each batch follows the one before on its line.
+/// One call that changes these shards; each batch follows the previous one on its line.
 fn commit(applied: bool, shards: &[u16], token: u128, seq: u64) -> Redone {
     let batch = |&shard: &u16| {
         let shard = ShardId(shard);
@@ -202,7 +202,7 @@ fn commit(applied: bool, shards: &[u16], token: u128, seq: u64) -> Redone {
     Redone::Commit { applied, batches: shards.iter().map(batch).collect() }
 }
 
-/// What is left of what was found: of each, whether it was applied, and where it leads.
+/// The entries that remain of those found: whether each was applied, and where it leads.
 fn left(found: Vec<Redone>) -> Vec<(bool, Vec<(u16, Point)>)> {
     let leads = |(redone, moves): &(Redone, Moves)| {
         let applied = !matches!(redone, Redone::Commit { applied: false, .. });
@@ -232,7 +232,7 @@ fn of_what_is_put_aside_stays_what_leads_to_the_point_that_is_named() {
     let through = |rest: &[_]| [&common[..], rest, std::slice::from_ref(&behind)].concat();
     assert_eq!(left(aside(Some(point(2, 6)))), through(&[of_other(7)]));
     assert_eq!(left(aside(Some(point(2, 7)))), through(&[(true, vec![(3, point(2, 7))]), of_other(7)]));
-    // It is written, and read, as it is meant.
+    // The entry is written and read back unchanged.
     let directory = tempfile::tempdir().unwrap();
     let (redo, _) = opened(directory.path());
     append(&redo, &aside(Some(point(2, 6)))).unwrap();
@@ -240,7 +240,7 @@ fn of_what_is_put_aside_stays_what_leads_to_the_point_that_is_named() {
     assert_eq!(opened(directory.path()).1, aside(Some(point(2, 6))));
 }
 
-/// Redis answers of two shards in any order: what was kept while its answer was under way is kept again when that is there.
+/// Redis answers for two shards in any order: an entry that was kept before its answer came is kept again afterwards.
 #[test]
 fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken_to_know_less_than_he_was_told() {
     let found = || {
@@ -256,7 +256,8 @@ fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken
     assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
 }
 
-/// Replicas had the first of them, so it was not kept until Redis had forgotten it and was given it again, behind what follows it.
+/// The replicas had the first batch, so it was only kept after Redis had lost it and was given it again, after the batches
+/// that follow it.
 #[test]
 fn what_is_kept_behind_what_follows_it_stands_in_front_of_it() {
     let found = |seqs: &[u64]| seqs.iter().map(|&seq| commit(true, &[3], 2, seq)).collect::<Vec<_>>();
@@ -267,13 +268,14 @@ fn what_is_kept_behind_what_follows_it_stands_in_front_of_it() {
         assert_eq!(register.lines().pop().unwrap().told, point(2, 7), "{seqs:?}");
         assert_eq!(register.journal().standing(), [(ShardId(3), point(2, 7))]);
     }
-    // What was put aside goes by that order, too.
+    // Putting entries aside follows that order too.
     let mut aside = found(&[6, 7, 5]);
     aside.push(Redone::Aside(ShardId(3), Some(point(2, 6))));
     assert_eq!(left(aside), [5, 6].map(|seq| (true, vec![(3, point(2, seq))])));
 }
 
-/// The process ended between the two shards of one act: what was put aside of it is played by nobody, and the rest by itself.
+/// The process ended between the two shards of one act: the part that was put aside is not replayed, and the other part is
+/// replayed alone.
 #[test]
 fn what_was_put_aside_in_one_of_its_shards_is_played_in_the_others_alone() {
     let found = vec![commit(true, &[2, 3], 2, 6), Redone::Aside(ShardId(2), Some(point(2, 5)))];
@@ -289,7 +291,8 @@ fn what_was_put_aside_in_one_of_its_shards_is_played_in_the_others_alone() {
     assert_eq!(codec::decode_batch(&batch.bytes).unwrap().shard, ShardId(3));
 }
 
-/// Whoever owns the register keeps something sooner or later. A node that does not would bar itself from owning it for ever.
+/// The owner of the register keeps something sooner or later. A node that does not own it would otherwise bar itself from
+/// owning it for ever.
 #[tokio::test]
 async fn a_disk_that_could_not_be_written_is_tried_again_though_nothing_is_to_be_kept() {
     for refused in [&["written"][..], &["synced"], &["written", "cut"], &["written", "written"], &["synced", "synced"]]
@@ -308,7 +311,7 @@ async fn a_disk_that_could_not_be_written_is_tried_again_though_nothing_is_to_be
             assert_eq!(locked(&refuses).len(), left.saturating_sub(1), "{refused:?}");
         }
         assert_eq!(redo.refuses(), None, "{refused:?}");
-        // What is wrong with something else than the disk stays, though the disk takes it.
+        // A refusal for another reason than the disk stays, even if the disk works.
         locked(&refuses).push("written");
         append(&redo, &deeds()[1..]).unwrap_err();
         redo.refuse("it is full");
@@ -323,13 +326,13 @@ async fn a_disk_that_could_not_be_written_is_tried_again_though_nothing_is_to_be
     }
 }
 
-/// A disk that hangs until it is let go, and then takes what is written, or refuses it.
+/// A disk that hangs until it is released, and then either succeeds or fails.
 #[derive(Debug)]
 struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>, bool);
 
 impl Medium for Hanging {
     fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
-        // Whoever lets go of it says nothing.
+        // The sender is dropped without a message to release it.
         let _ = locked(&self.0).recv();
         if self.1 { Err(std::io::Error::other("hung")) } else { Ok(()) }
     }
@@ -354,7 +357,7 @@ async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_a
     shared.journal().took(Move { shard, before: point(1, 5), after: point(2, 5) }, Epoch(2));
     let too_few = || StoreError::Poisoned("too few".into());
     let begun = Instant::now();
-    // Nor does what comes next wait for it, or for more threads.
+    // Further calls do not wait for the disk either, nor do they need more threads.
     keep(&shared, too_few()).await.unwrap_err();
     assert_eq!(redo.refuses().as_deref(), Some(HANGS));
     keep(&shared, too_few()).await.unwrap_err();
@@ -365,7 +368,7 @@ async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_a
     while redo.refuses().is_some() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // What was begun is kept.
+    // The write that was begun is completed.
     while redo.bytes() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -374,7 +377,7 @@ async fn what_a_disk_that_hangs_is_to_keep_is_refused_within_a_second_until_it_a
     assert_eq!((redo.bytes(), redo.refuses()), (bytes, None), "and not once more");
 }
 
-/// It is tried beside everything else; and who gave up on it meanwhile is not the last to say something of it.
+/// The trial runs beside everything else; a caller that gave up on it meanwhile must not have the last word.
 #[tokio::test]
 async fn a_disk_that_hangs_when_it_is_tried_again_and_refuses_then_refuses_still() {
     let directory = tempfile::tempdir().unwrap();
@@ -386,7 +389,7 @@ async fn a_disk_that_hangs_when_it_is_tried_again_and_refuses_then_refuses_still
     let (lets_go, held) = std::sync::mpsc::sync_channel(1);
     redo.open.try_lock().unwrap().file = Box::new(Hanging(Mutex::new(held), true));
     try_again(&shared);
-    // Another try does not wait for the first one.
+    // A second trial does not wait for the first.
     try_again(&shared);
     keep(&shared, StoreError::Poisoned("too few".into())).await.unwrap_err();
     assert_eq!(redo.refuses().as_deref(), Some(HANGS));
@@ -404,10 +407,10 @@ async fn a_disk_that_answers_just_as_somebody_gives_up_on_it_is_not_taken_to_han
     let busy = Arc::clone(&redo.open).lock_owned().await;
     keep(&shared, StoreError::Poisoned("too few".into())).await.unwrap_err();
     assert_eq!(redo.refuses().as_deref(), Some(HANGS), "somebody has the file still");
-    // Whoever had it was told of no wait of another one.
+    // The task that had the file does not know that another one waited in vain.
     drop(busy);
     assert_eq!(redo.refuses(), None);
-    // The other way round, the one who waits is the later one.
+    // In the other order, the waiting task comes last.
     redo.refuse(HANGS);
     assert_eq!(redo.refuses(), None);
 }
@@ -417,7 +420,7 @@ fn what_was_kept_of_another_register_is_refused_by_name_and_given_up_only_where_
     let directory = tempfile::tempdir().unwrap();
     let (redo, _) = opened(directory.path());
     let others = |register, gives_up| check_others(directory.path(), register, gives_up);
-    // There is nothing in it.
+    // The journal is empty.
     others(8, false).unwrap();
     let [granted] = &crate::store::late::tests::granted(&["10.0.0.1"])[..] else { panic!("it is one batch") };
     let batches = vec![(granted.clone(), (Digest(1), Digest(2)))];

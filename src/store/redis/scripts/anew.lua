@@ -1,35 +1,36 @@
 #!lua flags=allow-oom
--- Begins a register anew that was emptied, for the node that owned it and has it in memory: its key, and for each shard a head
--- behind the last batch of which somebody was told, under a token that nobody had before. So whatever is still on its way
--- under the old one is refused, and whoever compares finds the line that he knows. Nobody takes a shard until `post` says
--- that all of it is there.
+-- Begins a register again in a Redis that was emptied, for the node that owned it and has it in memory. Writes the
+-- register's key and, for each shard, a head under a fresh token, at the last batch that clients were told of. So calls
+-- still under way under an old token are refused, and a node that compares finds the line that it knows. The notice
+-- keeps everybody from taking a shard until the register is complete and `post` removes the notice.
 --
--- A line that goes on has a log: it begins with the batch in front of the first one, which says nothing but when that was.
+-- A head whose `seq` is not 0 vouches for a log, so such a shard gets one. Its only entry is the batch of that number
+-- without its changes: only its time says anything.
 --
--- KEYS[1] register: what the register is
--- KEYS[2,4..] head: the head of each shard, from shard 0
+-- KEYS[1] register: the register's own key
+-- KEYS[2,4..] head: the head of each shard, from shard 0 on
 -- KEYS[3,5..] log: its batches
--- ARGV[1] register: its identity, 32 hex digits
--- ARGV[2] format: version of keys
+-- ARGV[1] register: identity of the register, 32 hex digits
+-- ARGV[2] format: version of the keys
 -- ARGV[3] shards: number of shards
 -- ARGV[4] created: now, in milliseconds since 1970, for people
--- ARGV[5] notice: what it says of itself until it is whole
+-- ARGV[5] notice: its notice until it is complete
 -- ARGV[6] owner: name of the node, for people
--- ARGV[7] node: which process it is, 32 hex digits
--- ARGV[8] address: where the other nodes reach it
--- ARGV[9] lease: milliseconds for which the shards are its own
--- ARGV[10,19..] epoch: of the new take-over
--- ARGV[11,20..] token: the new owner's, 32 hex digits
--- ARGV[12,21..] parent: the token that it ends, 32 hex digits
--- ARGV[13,22..] seq: the last batch of which somebody was told
--- ARGV[14,23..] digest: of the line up to that batch, 32 hex digits
--- ARGV[15,24..] time: of the shard
--- ARGV[16,25..] records: in which format they are written
--- ARGV[17,26..] takes: the last take-overs, this one first, as `take` writes them
--- ARGV[18,27..] batch: one without changes, under that number
+-- ARGV[7] node: identity of its process, 32 hex digits
+-- ARGV[8] address: where other nodes reach it
+-- ARGV[9] lease: length of the leases, in milliseconds
+-- ARGV[10,19..] epoch: epoch of the new take-over
+-- ARGV[11,20..] token: the token of the new owner, 32 hex digits
+-- ARGV[12,21..] parent: the token that the take-over ends, 32 hex digits
+-- ARGV[13,22..] seq: the last batch that clients were told of
+-- ARGV[14,23..] digest: digest of the line up to that batch, 32 hex digits
+-- ARGV[15,24..] time: time of the shard
+-- ARGV[16,25..] records: format of its records
+-- ARGV[17,26..] takes: its last take-overs, this one first, as `take` writes them
+-- ARGV[18,27..] batch: the batch with the number `seq`, without changes
 -- returns {`begun`}
--- returns {`there`}: something of the register is there, and nothing was done
--- returns error NOPERM: the user lacks a right that is needed after the first write
+-- returns {`there`}: at least one of the keys exists, and nothing was done
+-- returns error NOPERM: the user lacks the right to a command that is needed from the first write on; nothing was changed
 -- writes register head log
 for i = 1, #KEYS do
     if redis.call('EXISTS', KEYS[i]) == 1 then

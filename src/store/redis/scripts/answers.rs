@@ -1,4 +1,4 @@
-//! What the scripts answer. An answer of another shape is none of ours, and nothing is read into it.
+//! The answers of the scripts. An answer of another form is not one of theirs, and is not interpreted.
 
 use redis::Value;
 
@@ -10,16 +10,16 @@ use crate::store::{Digest, Epoch, Head, Seq, Token};
 /// What `commit`, `confirm`, `lease`, `post` and `cut` answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store::redis) enum Verdict {
-    /// It holds: applied, confirmed, cut off.
+    /// Success: applied, confirmed, leased, posted or cut.
     Done,
     /// The n-th shard of the call has no head.
     Absent(usize),
     Fenced(usize, Epoch),
-    /// It is another register, or none that says which one.
+    /// It is another register, or one that does not say which it is.
     Foreign(Option<u128>),
     Gap(usize, Seq),
     Back(usize),
-    /// A key that others vouch for is gone.
+    /// A key that another one vouches for is gone.
     Lost(String),
     Mismatch {
         at: usize,
@@ -31,7 +31,7 @@ pub(in crate::store::redis) enum Verdict {
     },
 }
 
-/// Takes an answer apart from its front. An answer of another shape is none of ours: some other script, or server.
+/// Takes an answer apart from the front. An answer of another form comes from some other script or server.
 struct AnswerReader(std::vec::IntoIter<Value>);
 
 impl AnswerReader {
@@ -62,7 +62,7 @@ impl AnswerReader {
         u128::from_str_radix(&self.text()?, 16).ok()
     }
 
-    /// A head says none until somebody takes it who knows more than one.
+    /// A head names no format before it is taken by a release that knows several.
     fn format(&mut self) -> Option<Format> {
         match self.0.next()? {
             Value::Nil => Some(Format::FIRST),
@@ -71,13 +71,12 @@ impl AnswerReader {
         }
     }
 
-    /// Which shard of the call: they count from 1.
+    /// Which shard of the call, counted from 1.
     fn place(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok()?.checked_sub(1)
     }
 }
 
-/// The answer of `commit`, `confirm`, `lease`, `post` or `cut`.
 pub(in crate::store::redis) fn verdict(value: Value) -> Option<Verdict> {
     let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
@@ -106,27 +105,26 @@ pub(in crate::store::redis) fn verdict(value: Value) -> Option<Verdict> {
 pub(in crate::store::redis) enum TakeAnswer {
     /// The head as it is now, and what it remembers of take-overs.
     Taken(Head, String),
-    /// By another node: its name, where it is reached, and what is left of its lease.
+    /// Another node owns it: its name, where it is reached, and what is left of its lease.
     Held {
         owner: String,
         address: String,
         left_ms: u64,
     },
     Fenced(Epoch),
-    /// It is further back than it was under the taker.
+    /// The shard is further back than it was under this process.
     Behind,
     Absent,
-    /// It is another register's, or nobody's who says which one.
+    /// The shard belongs to another register, or to one that does not say which it is.
     Foreign(Option<u128>),
-    /// The register is somewhere else; what it says of that.
+    /// The register was moved; its notice.
     Moved(String),
-    /// It is to be served when what it says of its move, or of how it is written anew, is over.
+    /// The register is not complete yet, and may be served later; its notice.
     Unfinished(String),
-    /// Its records are written in this format, which this program does not read.
+    /// The records are written in this format, which this program does not read.
     Newer(u64),
 }
 
-/// The answer of `take`.
 pub(in crate::store::redis) fn taken(value: Value) -> Option<TakeAnswer> {
     let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
@@ -143,22 +141,21 @@ pub(in crate::store::redis) fn taken(value: Value) -> Option<TakeAnswer> {
     })
 }
 
-/// A node as `nodes` tells it: name, age in milliseconds, and card.
-type ToldNode = (String, u64, String);
+/// A node as `nodes` reports it: name, age in milliseconds, and card.
+pub(in crate::store::redis) type ToldNode = (String, u64, String);
 
 /// What `nodes` answers.
 pub(in crate::store::redis) enum Met {
-    /// Those that there are.
+    /// The nodes that are there.
     Nodes(Vec<ToldNode>),
-    /// Another process of this name was seen so many milliseconds ago.
+    /// Another process with this name was seen this many milliseconds ago.
     Taken(u64),
     /// The records are written in this format, which this program does not read.
     Newer(u64),
-    /// It is another register, or none that says which one.
+    /// It is another register, or one that does not say which it is.
     Foreign(Option<u128>),
 }
 
-/// The answer of `nodes`.
 pub(in crate::store::redis) fn nodes(value: Value) -> Option<Met> {
     let (word, mut rest) = AnswerReader::of(value)?;
     match &word[..] {
@@ -176,7 +173,7 @@ pub(in crate::store::redis) fn nodes(value: Value) -> Option<Met> {
     }
 }
 
-/// The answer of `anew` or `clear`: was it begun, or cleared? Else something of the register is there.
+/// Parses the answer of `anew` or `clear`: true if it was done, false if something is there that must stay.
 pub(in crate::store::redis) fn begun(value: Value) -> Option<bool> {
     match &AnswerReader::of(value)?.0[..] {
         b"begun" | b"cleared" => Some(true),
@@ -188,18 +185,17 @@ pub(in crate::store::redis) fn begun(value: Value) -> Option<bool> {
 /// What `place` answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store::redis) enum Placed {
-    /// So many records lie elsewhere now.
+    /// How many records were moved.
     Done(u64),
     Absent,
     Fenced(Epoch),
-    /// A record lies in this hash, and where it is looked for, too.
+    /// A record is in this hash, and also where it is looked for.
     Twice {
         key: String,
         field: String,
     },
 }
 
-/// The answer of `place`.
 pub(in crate::store::redis) fn placed(value: Value) -> Option<Placed> {
     let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
@@ -214,12 +210,11 @@ pub(in crate::store::redis) fn placed(value: Value) -> Option<Placed> {
     })
 }
 
-/// The answer of `vouch`.
 pub(in crate::store::redis) fn vouched(value: Value) -> Option<Vouched> {
     let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {
         b"there" => Vouched::There,
-        b"gone" => Vouched::Gone(rest.bytes()),
+        b"gone" => Vouched::Gone([rest.bytes(), rest.bytes()]),
         _ => return None,
     })
 }
@@ -227,10 +222,10 @@ pub(in crate::store::redis) fn vouched(value: Value) -> Option<Vouched> {
 /// What `vouch` answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store::redis) enum Vouched {
-    /// The key is there.
+    /// The key exists.
     There,
-    /// It is not; what its voucher says of it, if anything.
-    Gone(Option<Vec<u8>>),
+    /// The key does not exist; what its voucher says in each field that was asked for, if anything.
+    Gone([Option<Vec<u8>>; 2]),
 }
 
 fn head_of(rest: &mut AnswerReader) -> Option<Head> {
@@ -250,7 +245,7 @@ fn head_of(rest: &mut AnswerReader) -> Option<Head> {
 pub(in crate::store::redis) const HEAD_FIELDS: [&str; 8] =
     ["epoch", "token", "parent", "seq", "digest", "time", "generation", "format"];
 
-/// The answer of an HMGET of [`HEAD_FIELDS`]; the inner none is a head that is absent.
+/// Parses the answer to an HMGET of [`HEAD_FIELDS`]; the inner none means that there is no head.
 pub(in crate::store::redis) fn head(value: Value) -> Option<Option<Head>> {
     match value {
         Value::Array(values) if values.first() == Some(&Value::Nil) => Some(None),
@@ -268,9 +263,9 @@ pub(in crate::store::redis) enum Initialised {
         format: String,
         shards: u64,
         heads: u64,
-        /// What it says of its move; empty where that is nothing.
+        /// Its notice of a move; empty if it has none.
         notice: String,
-        /// In which its records are written.
+        /// The format of its records.
         records: u64,
     },
     None,
@@ -278,7 +273,6 @@ pub(in crate::store::redis) enum Initialised {
     Heads(u64),
 }
 
-/// The answer of `init`.
 pub(in crate::store::redis) fn initialised(value: Value) -> Option<Initialised> {
     let (word, mut rest) = AnswerReader::of(value)?;
     Some(match &word[..] {

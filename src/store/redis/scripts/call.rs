@@ -1,4 +1,4 @@
-//! A call of a script, as it is made and kept.
+//! A call of a script.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use redis::{Arg, Cmd};
 
 use super::LoadedScript;
 
-/// The hashes by which Redis knows the scripts. They depend on the texts only, so one server's are every server's.
+/// The hashes by which Redis knows the scripts. They depend only on the texts, so they are the same on every server.
 #[derive(Debug, Clone, Default)]
 pub(in crate::store::redis) struct Shas {
     pub(in crate::store::redis) hashes: [String; LoadedScript::ALL.len()],
-    /// As whom they are called.
+    /// The user as whom they are called.
     pub(in crate::store::redis) user: Arc<str>,
 }
 
@@ -19,7 +19,6 @@ pub(in crate::store::redis) struct Shas {
 pub(in crate::store::redis) struct ScriptCall {
     pub(in crate::store::redis) script: LoadedScript,
     pub(in crate::store::redis) command: Cmd,
-    /// As whom it is called.
     user: Arc<str>,
 }
 
@@ -28,7 +27,7 @@ impl ScriptCall {
         Self::with_room(shas, script, keys, 0, 0)
     }
 
-    /// One with room for about so many arguments, of so many bytes together.
+    /// A call with room for about this many arguments of this many bytes in total.
     pub(in crate::store::redis) fn with_room(
         shas: &Shas,
         script: LoadedScript,
@@ -52,7 +51,7 @@ impl ScriptCall {
         self
     }
 
-    /// The call without spare room, which is nearly as much again: for one that is kept.
+    /// The call without spare room, which may be nearly as much again: for a call that is kept.
     pub(in crate::store::redis) fn fitted(&self) -> Self {
         let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
         self.texts().for_each(|text| {
@@ -61,11 +60,11 @@ impl ScriptCall {
         Self { script: self.script, command, user: Arc::clone(&self.user) }
     }
 
-    /// Who needs which rights for it: for whoever may give them.
+    /// Which user needs which rights for the call, for an operator who can grant them.
     pub(in crate::store::redis) fn rights(&self) -> String {
         let (user, script) = (&self.user, self.script.name());
         let commands = self.script.commands();
-        // Behind `EVALSHA`, the hash and the number of keys.
+        // After `EVALSHA`, the hash and the number of keys.
         let key = self.texts().nth(3).map(String::from_utf8_lossy).unwrap_or_default();
         let prefix = key.split_once(':').map_or("", |(prefix, _)| prefix);
         let rights: String = commands.iter().map(|command| format!(" +{}", command.to_ascii_lowercase())).collect();
@@ -76,21 +75,21 @@ impl ScriptCall {
         )
     }
 
-    /// The commit as a call that is carried out while the memory is full, too. Any other call as it is.
+    /// The call, if it is a commit, in the form that runs even if the memory is full. Any other call is returned as it is.
     pub(in crate::store::redis) fn letting_go(self: &Arc<Self>, shas: &Shas) -> Arc<Self> {
         if self.script != LoadedScript::Commit {
             return Arc::clone(self);
         }
         let script = LoadedScript::CommitLettingGo;
         let mut command = Cmd::with_capacity(self.command.args_iter().len(), self.text_bytes());
-        // Behind `EVALSHA`.
+        // The hash follows `EVALSHA`.
         self.texts().enumerate().for_each(|(at, text)| {
             command.arg(if at == 1 { shas.hashes[script as usize].as_bytes() } else { text });
         });
         Arc::new(Self { script, command, user: Arc::clone(&self.user) })
     }
 
-    /// What one without spare room takes: itself, the text of its arguments, and where each of them ends.
+    /// How many bytes a call without spare room takes: itself, the text of its arguments, and where each of them ends.
     pub(in crate::store::redis) fn bytes(&self) -> usize {
         size_of::<Self>() + self.text_bytes() + self.command.args_iter().len() * size_of::<Arg<usize>>()
     }
@@ -105,7 +104,6 @@ impl ScriptCall {
     }
 }
 
-/// 32 hex digits.
 pub(in crate::store::redis) fn hex(bits: u128) -> String {
     format!("{bits:032x}")
 }

@@ -1,18 +1,20 @@
 #!lua flags=allow-oom
--- Takes away, some keys at a time, what was begun anew and is to be begun once more by who began it. Its heads go first, so
--- that what was sent before finds nothing to change; the register's key last, so that it is never taken for anything else.
--- Nothing goes of what anybody else wrote: such a head ends another token.
+-- Removes a register that the caller began by `anew`, so that the caller can begin it once more. This takes several
+-- calls, each of which removes some keys. The heads go first, so that calls sent earlier find nothing to change. The
+-- register's own key goes last, so that what remains is never taken for anything else. Nothing that another node wrote
+-- is removed: the take-overs of its heads ended other tokens.
 --
--- KEYS[1] register: what the register is
--- KEYS[2..] head: the head of each shard, from shard 0
--- ARGV[1] register: its identity, 32 hex digits
--- ARGV[2] notice: what it says of itself while it is written anew by who asks
--- ARGV[3] whole: `1` if the register's key goes, too
--- ARGV[4..] parent: of each shard, the token that was ended, 32 hex digits
--- ARGV[5..] gone: behind those, names of keys that go
+-- KEYS[1] register: the register's own key
+-- KEYS[2..] head: the head of each shard, from shard 0 on
+-- ARGV[1] register: identity of the register, 32 hex digits
+-- ARGV[2] notice: the notice that `anew` of this caller gives it
+-- ARGV[3] whole: `1` to remove the register's own key as well
+-- ARGV[4..] parent: for each shard, the token that the caller's take-over ended, 32 hex digits
+-- ARGV[5..] gone: after all of those, names of other keys to remove
 -- returns {`cleared`}
--- returns {`there`}: something else is there, and nothing was done
+-- returns {`there`}: the register has another identity or notice, or a head another parent; nothing was done
 -- writes register head
+--   and the keys in `gone`
 local there = redis.call('HMGET', KEYS[1], 'register', 'moved')
 if there[1] ~= ARGV[1] or there[2] ~= ARGV[2] then
     return {'there'}

@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
--- Proves for each of several shards that a batch lies on its line and that a token is still its owner's. Where replicas are
--- waited for it writes a mark, because WAIT covers what its own connection wrote, and with it all that was written before.
--- It is no script that only reads: a primary that became a replica, or lacks the replicas it needs, proves nothing.
+-- Proves for each of several shards that a batch is on its line and that the caller's token still owns it. If replicas
+-- are to be waited for, the script writes a mark: WAIT covers what its own connection wrote last, and everything before
+-- that. The script does not declare that it only reads. So Redis refuses it on a primary that became a replica, or that
+-- lacks the replicas that it needs: such a server proves nothing.
 --
 -- KEYS[1,3..] head: the head of the shard
 -- KEYS[2,4..] log: its batches
--- ARGV[1] mark: `1` if the mark is to be written
--- ARGV[2,5..] token: who asks, 32 hex digits
--- ARGV[3,6..] seq: a batch
+-- ARGV[1] mark: `1` to write the mark
+-- ARGV[2,5..] token: the token of the caller, 32 hex digits
+-- ARGV[3,6..] seq: the batch
 -- ARGV[4,7..] digest: its digest, 32 hex digits
 -- returns {`confirmed`}
 -- returns {`absent`, n}: the n-th shard has no head
--- returns {`fenced`, n, epoch}: the token is not the owner's, or the batch is not on the line
+-- returns {`fenced`, n, epoch}: the n-th shard is not owned under this token, or the batch is not on its line
 -- writes head
 for i = 1, #KEYS / 2 do
     local head = redis.call('HMGET', KEYS[2 * i - 1], 'epoch', 'token', 'seq', 'digest')
@@ -22,7 +23,8 @@ for i = 1, #KEYS / 2 do
     local known = head[4]
     if tonumber(seq) < tonumber(head[3]) then
         local entry = redis.call('XRANGE', KEYS[2 * i], seq .. '-0', seq .. '-0')[1]
-        -- What was trimmed is older than any owner's doubt; the head as it was taken has no entry of its own either.
+        -- A batch that was trimmed is not proved: an owner never asks for one so old. Batch 0 has no entry, as it is the
+        -- empty beginning of every line.
         known = entry and entry[2][2] or (seq == '0' and digest)
     elseif seq ~= head[3] then
         known = nil
@@ -32,7 +34,7 @@ for i = 1, #KEYS / 2 do
     end
 end
 if ARGV[1] == '1' then
-    -- One is enough: replicas take everything in one order.
+    -- One mark is enough: replicas receive all writes in the same order.
     redis.call('HSET', KEYS[1], 'mark', ARGV[3])
 end
 return {'confirmed'}

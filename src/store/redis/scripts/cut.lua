@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
--- Takes the last batch out of a log that goes one further than its head: a change that broke off before it changed anything.
--- Nobody was told of it, for the head moves last. A stream takes no number twice, so it is written anew; while the memory
--- is full, too, for without it nobody loads the shard, and nothing is let go.
+-- Removes the entry after the head from the log of a shard. It is a change that broke off before it changed any record.
+-- No client was told of it, because a commit moves the head last. A stream accepts no number twice, even if the entry is
+-- deleted, so the log is copied without that entry. Runs while the memory is full as well: without it nobody could load
+-- the shard, and nothing would be let go.
 --
 -- KEYS[1] head: the head of the shard
 -- KEYS[2] log: its batches
--- KEYS[3] spare: the log while it is written anew; gone at the end
--- ARGV[1] token: under which the shard is owned, 32 hex digits
--- ARGV[2] seq: where the head stands
--- ARGV[3] digest: of that batch, 32 hex digits
--- ARGV[4] surplus: digest of the only batch behind it, 32 hex digits
+-- KEYS[3] spare: the copy of the log; gone at the end
+-- ARGV[1] token: the token under which the caller owns the shard, 32 hex digits
+-- ARGV[2] seq: the batch at which the head stands
+-- ARGV[3] digest: its digest, 32 hex digits
+-- ARGV[4] surplus: digest of the only entry after it, 32 hex digits
 -- returns {`cut`}
--- returns {`absent`, n}: the shard has no head
--- returns {`fenced`, n, epoch}: another owner, or the head or the log stands elsewhere
--- returns error NOPERM: the user lacks a right that is needed after the first write
+-- returns {`absent`, n}: the shard has no head; n is 1
+-- returns {`fenced`, n, epoch}: the shard has another owner, or head and log do not end as stated; n is 1
+-- returns error NOPERM: the user lacks the right to a command that is needed from the first write on; nothing was changed
 -- writes log spare
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'seq', 'digest')
 if not head[1] then

@@ -1,21 +1,22 @@
 #!lua flags=allow-oom
--- Makes a new register, or tells which one is there. A register is its own key and a head for every shard, all at once.
+-- Makes a new register, or reports the one that is there. A register is its own key and one head for each shard, all
+-- made at once.
 --
--- KEYS[1] register: what the register is
--- KEYS[2..] head: the heads that are looked for, from that of shard 0, and at least those that would be made
+-- KEYS[1] register: the register's own key
+-- KEYS[2..] head: the heads to look for, from shard 0 on; at least as many as would be made
 -- ARGV[1] register: identity of a register that is made now, 32 hex digits
--- ARGV[2] format: version of keys
+-- ARGV[2] format: version of the keys
 -- ARGV[3] shards: number of shards of a register that is made now
 -- ARGV[4] created: now, in milliseconds since 1970, for people
 -- ARGV[5] make: `1` if a new register may be made
--- ARGV[6] notice: what a register that is made now says of its move; empty where it is served
--- returns {`made` or `there`, register, format, shards, number of its heads found, what it says of its move, or nothing,
---   format of the records of the first shard}
--- returns {`none`}: there is no register, and none is to be made
+-- ARGV[6] notice: notice of a register that is made now; empty if it may be served at once
+-- returns {`made` or `there`, register, format, shards, heads, notice, records}: `heads` is how many of its heads exist,
+--   `notice` is empty if it has none, and `records` is the format of the records of the first shard
+-- returns {`none`}: there is no register, and none may be made
 -- returns {`heads`, n}: there is no register, but the n-th head exists
 -- writes register head
 local there = redis.call('HMGET', KEYS[1], 'register', 'format', 'shards', 'moved')
--- Of a register that is there no more than its own are counted.
+-- If a register exists, only its own heads are counted.
 local last = there[1] and 1 + (tonumber(there[3]) or 0) or #KEYS
 local heads, first = 0, nil
 for i = 2, math.min(#KEYS, last) do

@@ -1,15 +1,16 @@
 #!lua flags=allow-oom
--- Sets the lease of several shards anew, all of them or none: longer while their owner lives, none when it lets go.
+-- Sets when the leases of several shards end, for all of them or for none. A live owner prolongs them; an owner that
+-- lets go ends them.
 --
--- Whose register the heads are need not be asked: a token is 128 random bits that its owner wrote here, so another register
--- has none of them.
+-- There is no check whose register the heads belong to: a token is 128 random bits that its owner wrote here, so no head
+-- of another register has it.
 --
 -- KEYS[1..] head: the head of each shard
--- ARGV[1] lease: milliseconds from now on, by the clock of this server; `0` ends it
--- ARGV[2..] token: of each, the token under which it is owned, 32 hex digits
+-- ARGV[1] lease: milliseconds from now, by the clock of this server; `0` ends it
+-- ARGV[2..] token: for each shard, the token under which the caller owns it, 32 hex digits
 -- returns {`leased`}
 -- returns {`absent`, n}: the n-th shard has no head
--- returns {`fenced`, n, epoch}: its owner is another one
+-- returns {`fenced`, n, epoch}: the n-th shard is not owned under this token
 -- writes head
 for i = 1, #KEYS do
     local head = redis.call('HMGET', KEYS[i], 'epoch', 'token')

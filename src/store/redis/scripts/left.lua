@@ -1,10 +1,10 @@
 #!lua flags=no-writes
--- The last batches of a shard, the latest first: so many, and those before it that would be more bytes than are asked for are left
--- out, as whoever asks may be far away.
+-- Returns the last batches of a shard, newest first. Stops at the batch with which they would exceed `bytes`, because
+-- the caller may be far away.
 --
 -- KEYS[1] log: its batches
--- ARGV[1] count: how many at most
--- ARGV[2] bytes: of all of them together at most
+-- ARGV[1] count: how many batches at most
+-- ARGV[2] bytes: how many bytes in total at most
 -- returns entries as XREVRANGE gives them
 -- writes nothing
 local found, bytes, to = {}, 0, '+'

@@ -1,27 +1,29 @@
 #!lua flags=allow-oom
--- Notes that a node is here, or gone, and tells which nodes there are. A name belongs to one process at a time.
+-- Notes that a node is present, or removes it, and returns the nodes that are present. A name belongs to one process at
+-- a time.
 --
--- KEYS[1] nodes: by name, `PROCESS SEEN CARD`
+-- KEYS[1] nodes: the nodes by name, each as `PROCESS SEEN CARD`
 -- KEYS[2] head: the head of the first shard
--- KEYS[3] register: what the register is
--- ARGV[1] name: of the node
--- ARGV[2] process: which process it is, 32 hex digits
--- ARGV[3] card: what the others should know of it; empty if it goes
--- ARGV[4] ttl: milliseconds after which a node that was not seen does not count
+-- KEYS[3] register: the register's own key
+-- ARGV[1] name: name of the node
+-- ARGV[2] process: identity of its process, 32 hex digits
+-- ARGV[3] card: what other nodes should know of it; empty if it leaves
+-- ARGV[4] ttl: milliseconds after which a node that was not seen counts no longer
 -- ARGV[5] reads: the latest format of records that the node reads
--- ARGV[6] register: the one that the node keeps, 32 hex digits
--- returns {`nodes`, name, age, card, …}: those that count, and how long ago each was seen, in milliseconds
--- returns {`taken`, age}: another process of this name was seen so long ago
--- returns {`newer`, format}: the records are in a format that it does not read, so it must not be here
--- returns {`foreign`, register}: another register is there, or nothing says which one
--- returns error NOPERM: the user lacks a right that is needed after the first write
+-- ARGV[6] register: identity of the register that the node keeps, 32 hex digits
+-- returns {`nodes`, name, age, card, …}: the nodes that count; `age` is how long ago each was seen, in milliseconds
+-- returns {`taken`, age}: another process with this name was seen `age` milliseconds ago
+-- returns {`newer`, format}: the records are in a format that the node does not read, so it may not join
+-- returns {`foreign`, register}: Redis has this other register; empty if nothing says which one it has
+-- returns error NOPERM: the user lacks the right to a command that is needed from the first write on; nothing was changed
 -- writes nodes
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function parsed(value)
     local process, seen, card = string.match(value, '^(%x+) (%d+) (.*)$')
     local age = now - (seen or 0)
-    -- Seen in the future: the clock of this server went back, and nobody knows how long ago that was.
+    -- Seen in the future by more than `ttl`: the clock of this server went back, and nobody knows how long ago that was. Such
+    -- a node does not count, and is not removed either.
     if age < -tonumber(ARGV[4]) then age = 100 * ARGV[4] end
     return process, math.max(age, 0), card
 end

@@ -1,18 +1,19 @@
 #!lua flags=allow-oom
--- Brings records of IPv6 from hashes in which they lie astray to those in which they are looked for (see `commit/sparse.lua`).
--- Releases before this one put some there where Redis was started in a locale in which letters come before digits.
+-- Moves IPv6 records that are in the wrong hash to the hash in which they are looked for (see `commit/sparse.lua`).
+-- Earlier releases put some into wrong hashes if Redis was started in a locale in which letters come before digits.
 --
--- KEYS[1] guard: never there
+-- KEYS[1] guard: never exists (see `commit.lua`)
 -- KEYS[2] head: the head of the shard
--- ARGV[1] token: under which the shard is owned, 32 hex digits
--- ARGV[2,4..] network: whose hash it is
--- ARGV[3,5..] low: from which address on it is
--- returns {`placed`, count}: so many records lie elsewhere now
--- returns {`absent`, n}: the shard has no head
--- returns {`fenced`, n, epoch}: another owner
--- returns {`twice`, key, field}: that record lies where it is looked for and elsewhere, too; those before it were brought
--- returns error NOPERM: the user lacks a right that is needed after the first write
+-- ARGV[1] token: the token under which the caller owns the shard, 32 hex digits
+-- ARGV[2,4..] network: the network of a hash to look through
+-- ARGV[3,5..] low: the LOW of that hash: the first address that belongs there
+-- returns {`placed`, count}: so many records were moved
+-- returns {`absent`, n}: the shard has no head; n is 1
+-- returns {`fenced`, n, epoch}: the shard has another owner; n is 1
+-- returns {`twice`, key, field}: this record of the hash `key` also exists where it is looked for; those before it were moved
+-- returns error NOPERM: the user lacks the right to a command that is needed from the first write on; nothing was changed
 -- writes nothing
+--   of KEYS, but IPv6 hashes and their indexes, whose names are derived from that of the head
 local head = redis.call('HMGET', KEYS[2], 'epoch', 'token')
 if not head[1] then
     return {'absent', 1}

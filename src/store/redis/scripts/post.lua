@@ -1,21 +1,24 @@
 #!lua flags=allow-oom
--- Says of a register that it is unfinished, or was moved, or neither; provided that every shard is where it is expected.
--- A register that was moved is owned by nobody from here on: its heads say so, and no token is theirs. So that is said again
--- whatever they say: whoever did not hear whether enough replicas have it asks once more.
+-- Sets the notice of a register (that it is unfinished, or was moved away) or removes it, if every shard is where the
+-- caller expects it. The notices in the heads are removed, unless the register is closed.
 --
--- KEYS[1] register: what the register is
+-- Closing a register takes its shards away from their owners: every head gets the notice, no lease, and token 0, so
+-- nobody can write or take a shard. A caller that does not know whether enough replicas have this repeats the call. If
+-- the register has the notice already, such a call skips the comparison: the tokens to compare with were removed.
+--
+-- KEYS[1] register: the register's own key
 -- KEYS[2..] head: the head of each shard
--- ARGV[1] notice: what it says of its move; empty if nothing
--- ARGV[2] closed: `1` if its shards are not to be taken any more
--- ARGV[3] register: the one that is meant, 32 hex digits
--- ARGV[4,7..] token: of each shard, under which it is owned, 32 hex digits; empty for whoever owns it
--- ARGV[5,8..] seq: its last batch
--- ARGV[6,9..] digest: of that batch, 32 hex digits
+-- ARGV[1] notice: the new notice; empty to remove it
+-- ARGV[2] closed: `1` to close the register
+-- ARGV[3] register: identity of the register that is meant, 32 hex digits
+-- ARGV[4,7..] token: for each shard, the token under which it is owned, 32 hex digits; empty if the shard is not compared
+-- ARGV[5,8..] seq: for each shard, its last batch
+-- ARGV[6,9..] digest: for each shard, the digest of that batch, 32 hex digits
 -- returns {`posted`}
 -- returns {`absent`, n}: the n-th shard has no head
--- returns {`fenced`, n, epoch}: it is owned under another token, or ends with another batch
--- returns {`foreign`, register}: another register is there, or nothing says which one
--- returns error NOPERM: the user lacks a right that is needed after the first write
+-- returns {`fenced`, n, epoch}: the n-th shard has another token, or ends with another batch
+-- returns {`foreign`, register}: Redis has this other register; empty if nothing says which one it has
+-- returns error NOPERM: the user lacks the right to a command that is needed from the first write on; nothing was changed
 -- writes register head
 local register = redis.call('HMGET', KEYS[1], 'register', 'moved')
 if register[1] ~= ARGV[3] then
@@ -50,6 +53,6 @@ for i = 2, #KEYS do
         redis.call('HDEL', KEYS[i], 'moved')
     end
 end
--- A mark, as `confirm` writes it: WAIT covers what its own connection wrote, and what is said again changes nothing else.
+-- Writes a mark as `confirm` does: WAIT covers what its own connection wrote, and a repeated call may change nothing else.
 redis.call('HSET', KEYS[2], 'mark', redis.call('HMGET', KEYS[2], 'seq')[1])
 return {'posted'}

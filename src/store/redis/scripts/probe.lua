@@ -1,11 +1,12 @@
 #!lua
--- Does once, to a key of its own, whatever the other scripts do, so that a right that is missing shows before the first
--- change and not in the middle of one. Tells how a full bucket is kept.
+-- Runs every command that the other scripts run, on a key of its own, so that a missing right shows before the first
+-- change and not in the middle of one. It leaves out two: RENAME, for whose right `cut` asks itself, and XREVRANGE,
+-- which only `left` runs. Also reports how Redis encodes a full bucket.
 --
--- KEYS[1] probe: gone again at the end
+-- KEYS[1] probe: a key of its own; removed again at the end
 -- ARGV[1] value: as long as a long record
--- ARGV[2] fields: how many a full bucket has
--- returns encoding of a hash with so many fields
+-- ARGV[2] fields: number of fields of a full bucket
+-- returns encoding of a hash with that many fields
 -- writes probe
 local key = KEYS[1]
 local all = {}

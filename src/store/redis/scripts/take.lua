@@ -1,46 +1,48 @@
 #!lua flags=allow-oom
--- Becomes the owner of a shard: the next epoch, and a fresh token. Whoever held it before is fenced from here on. Works
--- while the memory is full, so that a server can start and let go.
+-- Takes a shard over: raises its epoch by one and gives it a fresh token. From then on the previous owner is fenced.
+-- Runs while the memory is full as well, so that a server can start and let go of addresses.
 --
--- A lease decides who may try, by the clock of this server; it never decides who may write. Whoever went on from a token
--- of its own (`mine`) may do so whatever the lease says, and may not if that token is no longer the owner's: between the
--- two somebody else may have written.
+-- **Who may take it.** The lease decides who may try, by the clock of this server; it never decides who may write. A
+-- caller that names the token under which it owns the shard (`mine`) need not wait for a lease. It is refused if the
+-- head has another token by now, because another owner may have written in between.
 --
--- The head remembers the last 16 take-overs, newest first, in its field `takes`: `EPOCH PARENT SEQ,…`, the epoch that each
--- began, the token that it ended and the last batch under that. The log is trimmed; by these it is told later whether
--- what somebody was answered is on this line.
+-- **What is remembered.** The field `takes` of the head has the last 16 take-overs, newest first, as `EPOCH PARENT
+-- SEQ,…`: the epoch that began, the token that ended, and the last batch under that token. The log is trimmed; `takes`
+-- still tells whether a batch that a client was told of is on this line.
 --
--- The head may be another register's, which was put in the place of the one that the taker keeps: then nothing is taken.
--- Nor by who is to serve it while it says that it is unfinished: it went back to before that was over, and what is missing
--- nobody may know. But for what is played again, which leads to where it was whole (see `finished`).
+-- **Unfinished registers.** A register with a notice of being filled or rewritten is not taken to be served: Redis went
+-- back to before that was complete, and perhaps nobody knows what is missing. A notice in the head itself refuses every
+-- caller. The exception is a replay (one with `digest`), which leads to the point at which the register was complete
+-- (see `finished`).
 --
--- The format of the records rises here and nowhere else, and only when every node that is there reads the later one.
+-- **Format of the records.** Only a take-over raises it: the first one of a shard, a replay (its records are in that
+-- format already), or any other one if all other nodes that were seen within the time of a lease read the later format.
 --
 -- KEYS[1] head: the head of the shard
--- KEYS[2] nodes: by name, `PROCESS SEEN CARD`
--- KEYS[3] register: what the register is
--- ARGV[1] token: the new owner's, 32 hex digits
--- ARGV[2] owner: its name, for people
--- ARGV[3] node: which process it is, 32 hex digits
--- ARGV[4] address: where the other nodes reach it
--- ARGV[5] lease: milliseconds for which the shard is its own
--- ARGV[6] mine: the token under which it owned the shard until now; empty where it begins anew
--- ARGV[7] last: the last token under which it owned the shard, whether or not it still does; empty if there is none
--- ARGV[8] seq: the batch that it knows to be there under that token
--- ARGV[9] digest: its digest, if the shard must stand at exactly that batch; empty: there or further
+-- KEYS[2] nodes: the nodes by name, each as `PROCESS SEEN CARD`
+-- KEYS[3] register: the register's own key
+-- ARGV[1] token: the token of the new owner, 32 hex digits
+-- ARGV[2] owner: name of the new owner, for people
+-- ARGV[3] node: identity of its process, 32 hex digits
+-- ARGV[4] address: where other nodes reach it
+-- ARGV[5] lease: length of its lease, in milliseconds
+-- ARGV[6] mine: the token under which the caller owns the shard; empty if it does not own it
+-- ARGV[7] last: the last token under which the caller owned the shard, whether or not it still does; empty if there is none
+-- ARGV[8] seq: the batch that is known to be there under `last`
+-- ARGV[9] digest: its digest, if the shard must stand at exactly that batch under `mine`; empty if it may be further
 -- ARGV[10] reads: the latest format of records that the new owner reads
--- ARGV[11] wanted: the format in which it is to write; 0: that of the shard, or the latest where nobody ever took it
--- ARGV[12] register: the one that the taker keeps, 32 hex digits
--- ARGV[13] serves: `1` if it takes the register to serve it, and not to fill or to move it
--- returns {`taken`, epoch, token, parent, seq, digest, time, generation, format, takes}: the head as it is now
--- returns {`held`, owner, address, left}: another node owns it for so many milliseconds more
--- returns {`fenced`, epoch}: somebody else took it since `mine`
--- returns {`behind`, seq}: under the token `last` it is further back than it was, and nothing was done
+-- ARGV[11] wanted: the format in which it wants to write; `0`: the present one, or `reads` if the shard was never taken
+-- ARGV[12] register: identity of the register that the caller keeps, 32 hex digits
+-- ARGV[13] serves: `1` if the caller serves the register; else it fills or moves it
+-- returns {`taken`, epoch, token, parent, seq, digest, time, generation, format, takes}: the head after the take-over
+-- returns {`held`, owner, address, left}: another process has a lease for `left` more milliseconds
+-- returns {`fenced`, epoch}: the head has another token than `mine`, or is not at the batch that `seq` and `digest` name
+-- returns {`behind`, seq}: the head has the token `last`, but is at a batch before `seq`
 -- returns {`absent`}: there is no head
--- returns {`foreign`, register}: it is this other one's, or nothing says whose it is
--- returns {`moved`, notice}: the register is somewhere else, and nobody owns this one any more
--- returns {`unfinished`, notice}: it is being moved here, or written anew, and nobody serves it before that is over
--- returns {`newer`, format}: the records are in a format that it does not read
+-- returns {`foreign`, register}: Redis has this other register; empty if nothing says which one it has
+-- returns {`moved`, notice}: the register was moved away, and nobody owns this one any more
+-- returns {`unfinished`, notice}: the register is being filled or rewritten, and nobody serves it before that is complete
+-- returns {`newer`, format}: the records are in a format that the new owner does not read
 -- writes head
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'owner', 'node', 'address', 'lease', 'seq', 'digest', 'moved', 'format', 'takes')
 if not head[1] then
@@ -60,7 +62,7 @@ local format = tonumber(head[10] or 1)
 if format > tonumber(ARGV[10]) then
     return {'newer', string.format('%.0f', format)}
 end
--- Asked again under the same token it is the same take-over.
+-- A call that is repeated under the same token changes nothing: it is the same take-over.
 if head[2] ~= ARGV[1] or head[1] == '0' then
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -71,14 +73,14 @@ if head[2] ~= ARGV[1] or head[1] == '0' then
         if head[2] ~= ARGV[6] or (ARGV[9] ~= '' and (head[7] ~= ARGV[8] or head[8] ~= ARGV[9])) then
             return {'fenced', head[1]}
         end
-    -- A lease that ends later than any that is given now is from a clock that went back.
+    -- A lease with more than twice its length left was given before the clock of this server went back: it does not count.
     elseif head[4] ~= ARGV[3] and tonumber(head[6] or 0) > now and head[6] - now <= 2 * ARGV[5] then
         return {'held', head[3], head[5] or '', string.format('%.0f', head[6] - now)}
     end
     local wanted = tonumber(ARGV[11])
     if head[1] == '0' then
         if wanted == 0 then wanted = tonumber(ARGV[10]) end
-    elseif wanted > format and ARGV[6] == '' then
+    elseif wanted > format and ARGV[9] == '' then
         local nodes = redis.call('HGETALL', KEYS[2])
         for at = 1, #nodes, 2 do
             local seen, card = string.match(nodes[at + 1], '^%x+ (%d+) (.*)$')

@@ -1,4 +1,5 @@
-//! Whether the store can take changes, and what stands in the way if not: a full memory, a policy, missing replicas, a move.
+//! Whether the store can take changes, and what stands in the way if not: a full memory, an eviction policy, missing
+//! replicas, a move.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,8 @@ use crate::store::redis::redo::Redo;
 use crate::store::redis::replicas::ReplicaWait;
 use crate::store::{CommitError, StoreError, StoreHealth};
 
-/// For how long at least grants are refused without asking after Redis had no memory left. Longer while it says so itself.
+/// For at least this long after Redis had no memory left, grants are refused without asking Redis. Longer while it says so
+/// itself.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 
 impl RedisShared {
@@ -43,18 +45,20 @@ impl RedisShared {
         self.bars_taking()
     }
 
-    /// Why no commit can be confirmed now, and no take-over.
+    /// Why no commit and no take-over can be confirmed now.
     pub(in crate::store::redis) fn bars_taking(&self) -> Option<Arc<str>> {
         if let Some(moving) = self.moving.get() {
             return Some(moving);
         }
         if self.emptied.is_there() {
-            // Which of both it is this node does not know, and it may be the last owner itself.
-            let waits = "a node that owns the register still has it in memory and writes it anew, and is waited for; where the last \
+            // This node does not know which of the two applies, and it may be the last owner itself.
+            let waits = "a node that owns the register still has it in memory and writes it anew, and is waited for; where the \
+             last \
                          owner's lease ran out before, nobody does, and every node ends after a minute";
-            // What is told of a key that is not there names both, too.
+            // The message about a missing key names both causes, too.
             let what = if self.in_cluster {
-                "Redis was emptied, or the move of the register's slot broke off, and something of the register is on another server of \
+                "Redis was emptied, or the move of the register's slot broke off, and something of the register is on another \
+                 server of \
                  the cluster (`redis-cli --cluster fix` ends one, and the nodes are started then). Where it was emptied"
             } else {
                 "Redis was emptied:"
@@ -72,17 +76,17 @@ impl RedisShared {
         }
     }
 
-    /// Somebody asked Redis for something on behalf of all: that it has a change or an owner still, or who else is here. What came
-    /// of it says whether it is reached, to whoever wants to know before the next one asks.
+    /// Notes the result of a request to Redis that concerns everything: a confirmation, an owner, the nodes. It shows
+    /// whether Redis is reached, before the next request is made.
     pub(in crate::store::redis) fn was_asked(&self, failed: Option<&StoreError>) {
         match failed {
             Some(error @ StoreError::Io { .. }) => self.unreached.set(Some(error.to_string().into())),
-            // Whoever is refused has an answer.
+            // A refusal is an answer.
             Some(_) | None => self.unreached.clear(),
         }
     }
 
-    /// As [`RedisShared::was_asked`], of a commit or a proof.
+    /// As [`RedisShared::was_asked`], for a commit or a proof.
     pub(in crate::store::redis) fn was_asked_to_commit<T>(&self, ended: &Result<T, CommitError>) {
         self.was_asked(match ended {
             Err(CommitError::NotApplied { cause } | CommitError::Unknown { cause }) => Some(cause),
@@ -90,79 +94,77 @@ impl RedisShared {
         });
     }
 
-    /// Why whoever asked it last got no answer, if so.
+    /// Why the last request got no answer, if so.
     pub(in crate::store::redis) fn unreached(&self) -> Option<Arc<str>> {
         self.unreached.get()
     }
 
-    /// Is there such a reason?
     pub(in crate::store::redis) fn is_unreached(&self) -> bool {
         self.unreached.is_there()
     }
 
-    /// The redo journal, where it stands in for replicas that are missing.
+    /// The redo journal, if it may stand in for missing replicas.
     pub(in crate::store::redis) fn stand_in(&self) -> Option<&Arc<Redo>> {
         self.redo.as_ref().filter(|redo| redo.acknowledges())
     }
 
-    /// Did fewer replicas answer last than are wanted, or not as is wanted?
+    /// Did fewer replicas than wanted answer last, or not in the wanted way?
     pub(in crate::store::redis) fn lacks_replicas(&self) -> bool {
         self.lacking.is_there()
     }
 
-    /// Is it acknowledged what too few replicas have, because it is on this machine's disk?
+    /// Are changes acknowledged although too few replicas have them, because they are on this machine's disk?
     pub(in crate::store::redis) fn is_degraded(&self) -> bool {
         self.lacks_replicas() && self.obstacle().is_none()
     }
 
-    /// Are replicas waited for?
     pub(in crate::store::redis) fn waits(&self) -> bool {
         self.replicas > 0
     }
 
-    /// How they are, if they are.
+    /// How replicas are awaited, if they are.
     pub(in crate::store::redis) fn waiting(&self) -> Option<ReplicaWait> {
         self.waits().then_some(self.waiting)
     }
 
-    /// For how many a round of confirmations waits: for those that are there, where others may be missing.
+    /// How many replicas a round of confirmations waits for: only those that are there, if others may be missing.
     pub(in crate::store::redis) fn waited_for(&self) -> u32 {
         let answering = u32::try_from(self.answering()).unwrap_or(u32::MAX);
         if self.stand_in().is_some() { answering.min(self.replicas) } else { self.replicas }
     }
 
-    /// How many replicas answered last.
     pub(in crate::store::redis) fn answering(&self) -> u64 {
         self.answering.load(Ordering::Relaxed)
     }
 
-    /// It had no memory left for something.
+    /// Redis had no memory left for something.
     pub(in crate::store::redis) fn full(&self) {
         self.refused_at.set(Some(Instant::now()));
         self.sees_memory(Some(true));
     }
 
-    /// It took something that is no letting go.
+    /// Redis accepted a change that does not only let go.
     pub(in crate::store::redis) fn has_room(&self) {
         self.refused_at.clear();
         self.sees_memory(Some(false));
     }
 
-    /// Is its memory full, by its own word? Where that cannot be asked it is tried again a moment after each refusal.
+    /// Notes whether its memory is full, by its own word. If this is not known, changes are tried again a moment after each
+    /// refusal.
     pub(in crate::store::redis) fn sees_memory(&self, full: Option<bool>) {
         let full = full.unwrap_or(false);
-        // Read first: it is told after each commit, and others ask beside that.
+        // Read first, because this is called after each commit while others read it.
         if self.is_full.load(Ordering::Acquire) == full || self.is_full.swap(full, Ordering::AcqRel) == full {
             return;
         }
         if full {
-            tracing::error!(redis = %self.place, "{}: releases and reads go on, nothing new is taken", self.info.full);
+            tracing::error!(redis = %self.place, "{}: releases and reads go on, nothing new is granted", self.info.full);
         } else {
             tracing::info!(redis = %self.place, "Redis has memory again, as far as it tells");
         }
     }
 
-    /// Is it to be asked whether its memory is full still?
+    /// Is it worth asking whether its memory is still full?
     pub(in crate::store::redis) fn may_be_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire) || self.refused_at.is_there()
     }

@@ -1,18 +1,18 @@
-//! What Redis was seen to be set to, and what is being done to it, which may change while a store runs: what it means for grants,
-//! and what is said of it.
+//! What Redis was seen to be configured to, and what is being done to it. Both may change while a store runs: what this
+//! means for grants, and what is reported.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{RedisShared, locked};
 
-/// So much of a shard's log stays while another node reads the register beside its owner: some thousands of batches, as it plays what
-/// is committed meanwhile over what it has read.
+/// How much of a shard's log stays while another node reads the register in order to take it over: some thousands of
+/// batches, because that node applies what is committed meanwhile to what it has read.
 const BESIDE_BYTES: u64 = 16 << 20;
 const BESIDE_SECONDS: u64 = 600;
 
 impl RedisShared {
-    /// Another node reads the register beside this owner, or does not any more.
+    /// Notes whether another node is reading the register in order to take it over.
     pub(in crate::store::redis) fn is_read_beside(&self, is_read: bool) {
         self.read_beside.store(is_read, Ordering::Release);
     }
@@ -25,12 +25,12 @@ impl RedisShared {
         (self.keep_seconds, self.keep_bytes)
     }
 
-    /// Whether Redis has an append-only file was seen; tells whether it had one before and has none now.
+    /// Notes whether Redis has an append-only file. True if it had one before and has none now.
     pub(in crate::store::redis) fn sees_appends(&self, appends: bool) -> bool {
         locked(&self.appends).replace(appends) == Some(true) && !appends
     }
 
-    /// What an acknowledged change survives from now on, or does not any more.
+    /// Sets what an acknowledged change survives from now on.
     pub(in crate::store::redis) fn sees_durability(&self, durability: String) {
         *locked(&self.survives) = durability.into();
     }
@@ -43,17 +43,15 @@ impl RedisShared {
         *locked(&self.appends)
     }
 
-    /// The slot is moved, or is not.
     pub(in crate::store::redis) fn moves(&self, moving: Option<Arc<str>>) {
         self.moving.set(moving);
     }
 
-    /// May it throw records away?
     pub(in crate::store::redis) fn may_evict(&self) -> bool {
         self.evicting.is_there()
     }
 
-    /// Redis may throw records away, by this policy; or may not.
+    /// Notes the policy by which Redis may evict records; none if it may not.
     pub(in crate::store::redis) fn evicts(&self, policy: Option<&str>) {
         self.evicting.change(|evicting| {
             if evicting.as_deref() == policy {

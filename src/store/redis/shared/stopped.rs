@@ -1,5 +1,5 @@
-//! What ends a store for good: what lies in Redis is gone, went back, is another register or was moved away. Each is said once, in
-//! words that tell what to do.
+//! What ends a store for good: the register in Redis is gone, went back, is another one or was moved away. Each is reported
+//! once, with what to do.
 
 use std::io;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::store::redis::journal::Point;
 use crate::store::redis::{failed, moving};
 use crate::store::{Epoch, Seq, ShardId, StoreError, Token};
 
-/// For so long nodes that do not own the register wait for the one that writes it anew: it has to notice, and all may have been
-/// restarted beside it.
+/// How long nodes that do not own the register wait for the one that writes it anew: that node has to notice, and all nodes
+/// may have been restarted meanwhile.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// What to do about data that no node has.
 const BRING_BACK: &str = "Bring its data back, and start again";
 
 impl RedisShared {
-    /// What is in Redis cannot be trusted any more: everything is refused from here on.
+    /// The data in Redis can no longer be trusted: everything is refused from here on.
     pub(in crate::store::redis) fn damaged(&self, problem: String) -> StoreError {
         self.stop(problem, "the store is stopped")
     }
@@ -36,27 +36,36 @@ impl RedisShared {
         StoreError::Damaged(problem.into())
     }
 
-    /// The same of the owner of a register of which nothing is there any more. It may be all that anybody has of it: whoever stopped
-    /// this process as it is told to bring the data back would lose that, so nothing of the kind is said before it is tried.
+    /// The same for the owner of a register of which at least a part is gone. The owner's memory may be the only copy. An
+    /// operator who was told to bring the data back would stop this process and lose it; so whether it writes the register
+    /// anew is said where that is known (`serve::anew`).
     fn damaged_but_in_memory(&self, problem: String) -> StoreError {
-        let said = if self.in_cluster {
-            // Nothing may be missing but a move of the slot that broke off: that is looked at first.
-            "the store is stopped, and this node has the register in memory. Leave it running: where no other server of the cluster has \
-             something of it, it writes that anew; else it says so, and ends"
-        } else {
-            "the store is stopped, and this node has the register in memory. Leave it running: it writes that anew, or says why not"
-        };
-        self.stop(problem, said)
+        self.stop(
+            problem,
+            "the store is stopped, and this node looks whether it may write the register again from memory",
+        )
     }
 
-    /// A head that is not there, in a register that has one for every shard.
+    /// A head is missing in a register that has one for every shard. What else is missing is not known here (but see
+    /// [`super::super::whole::no_head`]).
     pub(in crate::store::redis) fn absent(&self, shard: ShardId) -> StoreError {
         let (place, key) = (&self.place, self.keys.head(shard));
-        let why = self.why_gone("it was emptied, or went back to a copy from before its first use");
+        let why =
+            self.why_gone("it was emptied, went back to a copy from before its first use, or lost this key alone");
         self.emptied(format!("Redis at {place} lost `{key}`, the head of shard {}: {why}", shard.0))
     }
 
-    /// Why a key may be gone.
+    /// A head is missing while the rest of the register is there: no node writes it anew.
+    pub(in crate::store::redis) fn lost_head(&self, shard: ShardId) -> StoreError {
+        let (place, key) = (&self.place, self.keys.head(shard));
+        let why = self.why_gone("it was deleted or thrown away");
+        self.damaged(format!(
+            "Redis at {place} lost `{key}`, the head of shard {}, while `{}` is there: {why}. {BRING_BACK}",
+            shard.0,
+            self.keys.register()
+        ))
+    }
+
     fn why_gone(&self, why: &str) -> String {
         if self.in_cluster {
             return format!(
@@ -67,7 +76,7 @@ impl RedisShared {
         format!("{why}; nothing is granted from it")
     }
 
-    /// Nothing of the register is there. Who owned it has it in memory, and is told at once; the others give him time.
+    /// Nothing of the register is there. Its owner has it in memory, and is told at once; the other nodes give the owner time.
     fn emptied(&self, problem: String) -> StoreError {
         let since = self.emptied.change(|since| *since.get_or_insert_with(Instant::now));
         match (self.serves, self.owned().is_empty()) {
@@ -83,13 +92,13 @@ impl RedisShared {
         StoreError::Io { context: "asking for the register".into(), source: Arc::new(io::Error::other(waits)) }
     }
 
-    /// Was it emptied, and is nothing there again?
+    /// Was it emptied, and is it still empty?
     pub(in crate::store::redis) fn was_emptied(&self) -> bool {
         self.emptied.is_there()
     }
 
-    /// Is it the register that this process keeps, by the answer of an HMGET of its id? Where that is gone the heads are, too, and
-    /// whoever reads those says so; or a script does, which compares.
+    /// Is it the register that this process keeps, by the answer to an HMGET of its id? If the id is gone, the heads are
+    /// gone, too, and the code that reads those reports it; or a script does, which compares.
     pub(in crate::store::redis) fn is_own_register(&self, answer: &Value) -> Result<(), StoreError> {
         let strange = || failed::strange(&self.place, "its register's key is none");
         let Value::Array(fields) = answer else { return Err(strange()) };
@@ -107,8 +116,8 @@ impl RedisShared {
         }
     }
 
-    /// It is not whole yet, or not again, as it was when this process opened it to serve it. Then that passes: whoever owned it last
-    /// gives back what is missing, and who writes it anew says so when it is done.
+    /// The register is unfinished again, although it was finished when this process opened it to serve it. This passes: the
+    /// last owner gives back what is missing, and a node that writes it anew reports when it is done.
     pub(in crate::store::redis) fn unfinished(&self, notice: &str) -> StoreError {
         let Some(MoveNotice::Unfinished { from }) = MoveNotice::parse(notice).filter(|_| self.serves) else {
             return moving::moved(&self.place, self.keys.prefix(), notice);
@@ -121,7 +130,7 @@ impl RedisShared {
         StoreError::Io { context, source: Arc::new(io::Error::other(why)) }
     }
 
-    /// The register is somewhere else. Whoever serves it ends: he would wait for ever for what is nobody's any more.
+    /// The register was moved away. A process that serves it must end, because it would wait for ever.
     pub(in crate::store::redis) fn moved(&self, notice: &str) -> StoreError {
         match moving::moved(&self.place, self.keys.prefix(), notice) {
             moved @ StoreError::Foreign(_) if self.serves => {
@@ -132,7 +141,7 @@ impl RedisShared {
         }
     }
 
-    /// Another register is in the place of the one that this process keeps, or one whose own key is gone.
+    /// Another register has taken the place of the one that this process keeps, or the register's own key is gone.
     pub(in crate::store::redis) fn foreign(&self, found: Option<u128>) -> StoreError {
         let (place, prefix, own) = (&self.place, self.keys.prefix(), self.info.register);
         let Some(found) = found else {
@@ -148,7 +157,7 @@ impl RedisShared {
         ))
     }
 
-    /// A key that is not there although another says that it is.
+    /// A key is missing although another one vouches for it.
     pub(in crate::store::redis) fn lost(&self, key: &str) -> StoreError {
         let why = self.why_gone("it was deleted or thrown away");
         self.damaged(format!(
@@ -157,29 +166,28 @@ impl RedisShared {
         ))
     }
 
-    /// The same, found by whoever serves the register from memory: it goes on, until something is to be written there.
+    /// The same, found by a process that serves the register from memory: it goes on until something must be written there.
     pub(in crate::store::redis) fn lacks(&self, key: &str) -> StoreError {
         StoreError::Damaged(format!("Redis at {} lost `{key}`, which is part of the register", self.place).into())
     }
 
-    /// Is it stopped because the register is somewhere else? Whoever moved it saw to what was acknowledged.
+    /// Did the store stop because the register was moved away? The move took care of what was acknowledged.
     pub(in crate::store::redis) fn has_moved_away(&self) -> bool {
         self.moved_away.load(Ordering::Acquire)
     }
 
-    /// It was emptied, and is whole again by what was in memory.
+    /// Redis was emptied, and the register is complete again from this process's memory.
     pub(in crate::store::redis) fn written_anew(&self) {
         self.written_anew.store(true, Ordering::Release);
     }
 
-    /// Is it?
     pub(in crate::store::redis) fn is_written_anew(&self) -> bool {
         self.written_anew.load(Ordering::Acquire)
     }
 
-    /// This process ends: the next start shall know how far was acknowledged here. An older copy may have been brought back by then.
-    /// Where Redis went back that is noted already, and stays until an operator, or whoever goes on,
-    /// has decided: what this process put aside is missing there all the same.
+    /// This process ends: notes for the next start how far the register was acknowledged here, since an older copy may be
+    /// brought back by then. If Redis went back, this was noted already, and the note stays until an operator, or a node
+    /// that goes on, has decided: what this process put aside is missing in Redis all the same.
     pub(in crate::store::redis) fn stands(&self) {
         let Some(identity) = self.identity.as_ref().filter(|_| !self.has_gone_back()) else { return };
         let stood = |line: KnownLine| {
@@ -195,13 +203,13 @@ impl RedisShared {
         }
     }
 
-    /// Is it stopped because Redis went back? Then this process remembers what is missing elsewhere, too.
+    /// Did the store stop because Redis went back? Then this process also remembers what is missing elsewhere.
     pub(in crate::store::redis) fn has_gone_back(&self) -> bool {
         self.gone_back.load(Ordering::Acquire)
     }
 
-    /// A shard that ends before what was acknowledged: under which token it stands as nobody's, or none where another owner
-    /// has gone on; and where, in words.
+    /// A shard ends before what was acknowledged. `stands` is the token under which it stands while nobody owns it, or none
+    /// if another owner has gone on; `found` says in words where it stands.
     pub(in crate::store::redis) fn went_back(&self, shard: ShardId, stands: Option<Token>, found: &str) -> StoreError {
         let known = self.line(shard, |line| line.known(shard));
         let (told, epoch) = known.map_or((Point::NOWHERE, Epoch(0)), |known| (known.told, known.told_epoch));

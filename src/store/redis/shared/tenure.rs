@@ -1,33 +1,33 @@
-//! Who owns the register, as far as this process knows: whether somebody else may have since it did, and on which connections
-//! that is known.
+//! Who owns the register, as far as this process knows: whether another node may have owned it since this one did, and on
+//! which connections this is known.
 
 use std::sync::atomic::Ordering;
 
 use super::{RedisShared, locked};
 
 impl RedisShared {
-    /// The register is somebody else's to own from here on, or is again this process's.
+    /// From now on another node may own the register (true), or this process owns it again (false).
     pub(in crate::store::redis) fn yields(&self, yields: bool) {
         self.may_have_yielded.store(false, Ordering::Release);
         self.yielded.store(yields, Ordering::Release);
     }
 
-    /// Somebody else may take the register from here on.
+    /// From here on another node may take the register.
     pub(in crate::store::redis) fn may_yield(&self) {
         self.may_have_yielded.store(true, Ordering::Release);
     }
 
-    /// May somebody else have owned the register since this process did?
+    /// May another node have owned the register since this process did?
     pub(in crate::store::redis) fn may_have_yielded(&self) -> bool {
         self.may_have_yielded.load(Ordering::Acquire)
     }
 
-    /// Was the register taken from this run of Redis? Then that knows of all who came after.
+    /// Did this process take the register from this run of Redis? Then that run knows of all later owners.
     pub(in crate::store::redis) fn is_taken_from(&self, run: Option<&str>) -> bool {
         run.is_some() && locked(&self.taken_from).as_deref() == run
     }
 
-    /// This process took the register from this run of Redis, if that says which it is.
+    /// This process took the register from this run of Redis, if Redis says which run it is.
     pub(in crate::store::redis) fn took_from(&self, run: Option<String>) {
         *locked(&self.taken_from) = run;
     }
@@ -36,7 +36,7 @@ impl RedisShared {
         self.yielded.load(Ordering::Acquire)
     }
 
-    /// Somebody owns the register as far as Redis knows, by the connection of this number.
+    /// Redis said on the connection of this number that the register has an owner.
     pub(in crate::store::redis) fn sees_owner_on(&self, number: u64) {
         self.saw_owner.store(number, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! When certificates end. A register is lost to its nodes when one does, all of them at once, and only at the next connection:
-//! so it is told before.
+//! When certificates expire. All nodes lose the register at once when one does, and they notice it only at the next
+//! connection: so it is reported in advance.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use x509_parser::x509::X509Version;
 
 use crate::store::redis::refusal::time;
 
-/// What ends within this is told.
+/// A certificate that expires within this time is reported.
 const TOLD_BEFORE: Duration = Duration::from_hours(14 * 24);
 
-/// When a certificate ends, in seconds since 1970, UTC.
+/// When a certificate expires, in seconds since 1970, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CertificateEnd(pub u64);
 
 impl CertificateEnd {
-    /// In words, if it is near: when, and what is left.
+    /// If it is near: when, and how much time is left, in words.
     pub fn near(self) -> Option<String> {
         self.near_at(UnixTime::now())
     }
@@ -40,10 +40,10 @@ impl CertificateEnd {
     }
 }
 
-/// A certificate that has ended, or will soon, as a sentence.
+/// A certificate that has expired, or will soon, as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NearEnd {
-    /// Which, and when.
+    /// Which certificate, and when.
     pub seen: String,
     /// What to do.
     pub hint: &'static str,
@@ -55,13 +55,13 @@ impl fmt::Display for NearEnd {
     }
 }
 
-/// When it ends; none where that cannot be read, which whoever judges it says.
+/// When it expires; none if that cannot be read, which the verification will report.
 pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<CertificateEnd> {
     let (_, read) = x509_parser::parse_x509_certificate(certificate).ok()?;
     u64::try_from(read.validity().not_after.timestamp()).ok().map(CertificateEnd)
 }
 
-/// Of which version of X.509 it is; none where that cannot be read.
+/// Its version of X.509; none if that cannot be read.
 pub(super) fn version_of(certificate: &CertificateDer<'_>) -> Option<X509Version> {
     let (_, read) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(read.version())

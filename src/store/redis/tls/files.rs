@@ -1,4 +1,4 @@
-//! The files that TLS to Redis needs: what they are to be, and whether they are what they were.
+//! The files that TLS to Redis needs: what they must contain, and whether they have changed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,45 +12,44 @@ use x509_parser::x509::X509Version;
 
 use super::ends::{CertificateEnd, NearEnd, end_of, version_of};
 
-/// The files that TLS to Redis needs. An empty path is none.
+/// The files that TLS to Redis needs. An empty path means none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates (PEM) of those who sign for Redis. None: whom the system trusts.
+    /// Certificates (PEM) of the authorities that sign for Redis. None: those that the system trusts.
     pub ca: PathBuf,
-    /// The certificate (PEM) that Redis is shown, and those between it and its signer.
+    /// The certificate (PEM) that Redis is shown, and those between it and its authority.
     pub certificate: PathBuf,
     /// Its key (PEM).
     pub key: PathBuf,
 }
 
 impl TlsFiles {
-    /// Are these files what they are to be?
+    /// Do these files contain what they must?
     ///
     /// # Errors
-    /// A sentence that names the setting, what it is and what is allowed.
+    /// A sentence that names the setting, its value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         let Found { roots, shown, .. } = self.found()?;
         self.client(roots.unwrap_or_else(RootCertStore::empty), shown).map(drop)
     }
 
-    /// When what lies in them ends.
+    /// When the certificates in them expire.
     ///
     /// # Errors
-    /// As of [`TlsFiles::check`].
+    /// As for [`TlsFiles::check`].
     pub fn ends(&self) -> Result<TlsEnds, String> {
         self.found().map(|found| found.ends)
     }
 
-    /// What a handshake needs, and when that ends.
+    /// What a handshake needs, and when it expires.
     ///
     /// # Errors
-    /// As of [`TlsFiles::check`]; or the system trusts nobody.
+    /// As for [`TlsFiles::check`]; or the system trusts nobody.
     pub(super) fn read(&self) -> Result<(ClientConfig, TlsEnds), String> {
         let Found { roots, shown, ends } = self.found()?;
         Ok((self.client(roots.map_or_else(roots_of_system, Ok)?, shown)?, ends))
     }
 
-    /// How they stand on disk.
     pub(super) fn stamps(&self) -> TlsStamps {
         TlsStamps([&self.ca, &self.certificate, &self.key].map(|path| {
             let found = std::fs::metadata(path).ok()?;
@@ -74,7 +73,7 @@ impl TlsFiles {
         if !is_none(signers.path) {
             let mut roots = RootCertStore::empty();
             for certificate in signers.certificates()? {
-                // Of several who sign one may have ended long ago: the last to end counts.
+                // Of several authorities one may have expired long ago: the last to expire counts.
                 found.ends.ca = found.ends.ca.max(end_of(&certificate));
                 roots
                     .add(certificate)
@@ -90,19 +89,18 @@ impl TlsFiles {
                      (`openssl x509 -req … -extfile FILE`)",
                 ));
             }
-            // The first is this server's own.
+            // The first one is this server's own.
             found.ends.certificate = found.shown.first().and_then(end_of);
         }
         Ok(found)
     }
 
-    /// Is Redis shown a certificate?
     fn shows(&self) -> bool {
         !(is_none(&self.certificate) && is_none(&self.key))
     }
 
     fn client(&self, roots: RootCertStore, shown: Vec<CertificateDer<'static>>) -> Result<ClientConfig, String> {
-        // Named here: no provider is chosen by what other crates of the program happen to bring along.
+        // Named here, so that other crates of the program do not determine the provider.
         let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
         let builder = builder.with_root_certificates(roots);
@@ -118,34 +116,32 @@ impl TlsFiles {
     }
 }
 
-/// A session that is resumed shows no certificate: one that has expired since, or whose signer is trusted no more, would be accepted
-/// for as long as Redis knows the session.
+/// A resumed session shows no certificate: one that has expired since, or whose authority is no longer trusted, would be
+/// accepted for as long as Redis knows the session.
 fn whole_handshakes(mut client: ClientConfig) -> ClientConfig {
     client.resumption = Resumption::disabled();
     client
 }
 
-/// What was read of the files.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Whom the file names; none where there is none.
+    /// The authorities in the file; none if there is no file.
     pub(super) roots: Option<RootCertStore>,
-    /// What Redis is shown.
     shown: Vec<CertificateDer<'static>>,
     ends: TlsEnds,
 }
 
-/// When the certificates of the files end; none where there is no file.
+/// When the certificates of the files expire; none if there is no file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TlsEnds {
-    /// From then on nobody is trusted: the last of those who sign.
+    /// When the last authority expires: after that nobody is trusted.
     pub ca: Option<CertificateEnd>,
-    /// What Redis is shown.
+    /// The certificate that Redis is shown.
     pub certificate: Option<CertificateEnd>,
 }
 
 impl TlsEnds {
-    /// What has ended, or will soon.
+    /// Those that have expired, or will soon.
     pub fn near(&self) -> Vec<NearEnd> {
         let ends = [("store.redis_ca", self.ca), ("store.redis_certificate", self.certificate)];
         let near = ends.into_iter().filter_map(|(key, end)| Some((key, end?.near()?)));
@@ -154,18 +150,18 @@ impl TlsEnds {
     }
 }
 
-/// Which files they are, and since when, rights included; none of what is not there.
+/// Which files they are, and since when, including changes of rights; none for a file that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TlsStamps([Option<TlsStamp>; 3]);
 
-/// Device, number, length, and when it was changed last, in seconds and nanoseconds.
+/// Device, inode number, length, and last change in seconds and nanoseconds.
 type TlsStamp = (u64, u64, u64, i64, i64);
 
 fn is_none(path: &Path) -> bool {
     path.as_os_str().is_empty()
 }
 
-/// A setting that names a file. What lies in one is never shown: it may be a key.
+/// A setting that names a file. The content of a file is never shown: it may be a key.
 struct Setting<'a> {
     key: &'static str,
     path: &'a Path,
@@ -174,7 +170,7 @@ struct Setting<'a> {
 
 impl Setting<'_> {
     fn wrong(&self, what: &str) -> String {
-        format!("`{}` is {:?}, {what}; allowed is {}", self.key, self.path, self.allowed)
+        format!("`{}` is {:?}, {what}; it must be {}", self.key, self.path, self.allowed)
     }
 
     fn bytes(&self) -> Result<Vec<u8>, String> {
@@ -194,7 +190,7 @@ impl Setting<'_> {
 
 fn roots_of_system() -> Result<RootCertStore, String> {
     let (mut roots, found) = (RootCertStore::empty(), rustls_native_certs::load_native_certs());
-    // One that is odd keeps nobody from trusting the others.
+    // One odd certificate must not prevent trust in the others.
     if roots.add_parsable_certificates(found.certs).0 == 0 {
         let why = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
         return Err(format!(

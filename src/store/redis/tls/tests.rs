@@ -1,4 +1,4 @@
-//! Unit tests of the files that TLS to Redis needs. What servers do is tested with real ones (`tests/faults/tls.rs`).
+//! Unit tests of the files for TLS to Redis. The behaviour against real servers is tested in `tests/faults/tls.rs`.
 #![allow(clippy::disallowed_methods, reason = "files of a test need not survive anything")]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ mod authority;
 
 use authority::Authority;
 
-/// Of version 1: as `openssl x509 -req` makes it without `-extfile`.
+/// A certificate of version 1, as made by `openssl x509 -req` without `-extfile`.
 const OF_VERSION_1: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBGjCBwQIUM6HQywiQhQs+qbV24XiHVom1ALYwCgYIKoZIzj0EAwIwDTELMAkG
@@ -38,7 +38,7 @@ fn files_that_are_what_they_are_to_be_are_taken() {
     files.check().unwrap();
     RedisTls::new(&files).unwrap();
     TlsFiles::default().check().unwrap();
-    // Those of several who sign.
+    // The certificates of several authorities in one file.
     let other = Authority::new(directory.path(), "other");
     let both = [&ca, &other].map(|one| std::fs::read_to_string(&one.own.certificate).unwrap()).concat();
     let file = directory.path().join("both.pem");
@@ -76,7 +76,7 @@ fn a_file_that_is_something_else_is_refused_by_its_setting_with_what_is_allowed(
             "something else where a certificate is to be",
         ),
         (shows(&file("text", "dear"), &one.key), "redis_certificate", "which has no certificate"),
-        // The key that comes with it fits, and nobody is to look at that.
+        // The version is checked first: whether the key fits does not matter.
         (shows(&file("v1", OF_VERSION_1), &one.key), "redis_certificate", "of version 1 of X.509"),
         (shows(&one.certificate, &one.certificate), "redis_key", "which has none"),
         (shows(&one.certificate, &two.key), "redis_key", "which does not fit `store.redis_certificate`"),
@@ -84,7 +84,7 @@ fn a_file_that_is_something_else_is_refused_by_its_setting_with_what_is_allowed(
     ] {
         let problem = files.check().unwrap_err();
         assert!(problem.starts_with(&format!("`store.{key}` is \"")), "{problem}");
-        assert!(problem.contains(said) && problem.contains("; allowed is a file "), "{said}: {problem}");
+        assert!(problem.contains(said) && problem.contains("; it must be a file "), "{said}: {problem}");
         assert_eq!(RedisTls::new(&files).unwrap_err(), problem);
     }
 }
@@ -145,7 +145,7 @@ fn files_are_read_again_once_they_are_other_ones_and_can_be_used() {
         tls.ends().certificate.unwrap()
     };
     let first = ends();
-    // It does not fit the key that lies there.
+    // The new certificate does not fit the key that is still there.
     put(&two.certificate, &certificate);
     assert_eq!(ends(), first);
     put(&two.key, &key);
@@ -158,7 +158,7 @@ fn files_are_read_again_once_they_are_other_ones_and_can_be_used() {
     assert_eq!(ends(), first);
 }
 
-/// The thread that commits makes connections, too: a disk that does not answer must not hold it up.
+/// The committing thread also makes connections: a disk that does not answer must not hold it up.
 #[tokio::test]
 async fn a_disk_that_does_not_answer_holds_up_nobody_who_wants_a_connection() {
     let directory = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ async fn a_disk_that_does_not_answer_holds_up_nobody_who_wants_a_connection() {
     let tls = RedisTls::new(&TlsFiles { certificate: hangs.clone(), key: own.key, ..only_ca(&ca.own.certificate) });
     let tls = Arc::new(tls.unwrap());
     let ends = tls.ends();
-    // Whoever opens a pipe to read waits for somebody who writes.
+    // Opening a pipe for reading waits for a writer.
     std::fs::remove_file(&hangs).unwrap();
     let pipe = rustix::fs::mknodat(rustix::fs::CWD, &hangs, rustix::fs::FileType::Fifo, 0o600.into(), 0);
     pipe.unwrap();

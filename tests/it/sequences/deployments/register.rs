@@ -1,16 +1,16 @@
-//! The list that the server is held against: who holds which address for which plan, to whom it is promised, and what
+//! The list with which the server is compared: who holds which address under which plan, to whom it is promised, and what
 //! plan, apply, commit, revert and delete make of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const INSTANCES: usize = 4;
 pub const NETWORKS: usize = 3;
-/// Addresses of the dynamic pool of each network: fewer than the instances and what they let go.
+/// Addresses in the dynamic pool of each network: fewer than instances need together with what they let go.
 pub const DYNAMIC: u8 = 5;
-/// The first of the static ones, which all instances wish.
+/// The first of the static addresses, for which all instances wish.
 pub const STATIC: u8 = 20;
 
-/// Network and last byte.
+/// Network, and last byte of the address.
 pub type Place = (usize, u8);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -18,19 +18,19 @@ pub struct Held {
     pub instance: usize,
     /// The plan that let it go.
     pub obsolete: Option<u64>,
-    /// The plan that granted it, until that is committed for its holder alone.
+    /// The plan that granted it, until that plan is committed for this holder alone.
     granted: Option<u64>,
-    /// That plan, since then.
+    /// That plan from then on.
     settled: Option<u64>,
     /// Rises with each grant.
     serial: u64,
-    /// The plan that took it back, and the one that had let it go.
+    /// The plan that took it back, and the plan that had let it go.
     revived: Option<(u64, u64)>,
-    /// The plan by which its holder leaves it as soon as what is promised to him comes.
+    /// The plan under which its holder leaves it as soon as the promised address comes.
     leaving: Option<u64>,
-    /// By which plan, and to whom it goes.
+    /// The plan that promised it, and the instance that gets it.
     promise: Option<(u64, usize)>,
-    /// Who gave it, committed alone, and waits for another one: a revert gives it back.
+    /// The instance that gave it with a commit of its own, and waits for another address: a revert gives it back.
     back: Option<usize>,
 }
 
@@ -57,7 +57,7 @@ pub enum Wish {
     Static(u8),
 }
 
-/// What one apply asks for, by instance: is it listed, is it fresh, and its wish in each network.
+/// What one apply asks for, by instance: whether it is listed and fresh, and its wish in each network.
 pub type Wishes = Vec<Option<(bool, [Wish; NETWORKS])>>;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -67,16 +67,15 @@ pub enum Stage {
     Reverted,
 }
 
-/// The latest plan.
 #[derive(Debug, Clone)]
 pub struct Latest {
     pub plan: u64,
     pub stage: Stage,
     pub wishes: Wishes,
-    /// Who was settled alone; reverted, or committed?
+    /// Instances that were ended alone: reverted (true) or committed.
     pub settled: BTreeMap<usize, bool>,
     pub uncommitted: bool,
-    /// Since when, as the server says.
+    /// The time since when it is uncommitted, as the server says.
     pub since: u64,
 }
 
@@ -93,22 +92,21 @@ pub struct Register {
     serial: u64,
 }
 
-/// What an apply would lead to.
 pub struct Applied {
     pub register: Register,
-    /// Of each wish: network, state and last byte.
+    /// Network, state and last byte of each wish.
     pub done: Vec<(usize, &'static str, u8)>,
     pub plan: u64,
-    /// It is the latest plan again.
+    /// Whether it is the latest plan again.
     pub again: bool,
-    /// Anything is granted, promised, let go or taken back.
+    /// Whether anything is granted, promised, let go or taken back.
     changed: bool,
 }
 
 /// State and last byte of each wish for one network, by instance.
 type Done = BTreeMap<usize, (&'static str, u8)>;
 
-/// Under which number wishes are decided; of the latest plan again, and whether that is open.
+/// The number under which wishes are decided; whether that is the latest plan again, and whether that is open.
 #[derive(Clone, Copy)]
 struct Under {
     plan: u64,
@@ -124,12 +122,11 @@ impl Register {
         self.held.iter().find(own).map(|(place, _)| place.1)
     }
 
-    /// What is held in a network.
     fn within(&self, network: usize) -> impl Iterator<Item = (u8, &Held)> {
         self.held.range((network, 0)..=(network, u8::MAX)).map(|((_, last), held)| (*last, held))
     }
 
-    /// An apply; under a number of its own, unless it is the latest plan again.
+    /// An apply: under a number of its own, unless it repeats the latest plan.
     pub fn apply(&self, wishes: &Wishes, next: u64) -> Result<Applied, &'static str> {
         let new = Under { plan: next, again: false, open: false };
         let again = self.latest.as_ref().filter(|last| last.wishes == *wishes && last.stage != Stage::Reverted);
@@ -153,7 +150,7 @@ impl Register {
                 Err(kind) => drop(refused.insert(kind)),
             }
         }
-        // In the order of the protocol, which is that of the alphabet here.
+        // In the protocol's order, which is alphabetical here.
         if let Some(kind) = refused.first() {
             return Err(kind);
         }
@@ -161,7 +158,7 @@ impl Register {
         let uncommitted = changed || before.as_ref().is_some_and(|before| before.uncommitted);
         let since = before.as_ref().map_or(0, |before| before.since);
         let (stage, settled) = match before.filter(|_| under.again) {
-            // What was reverted of it is wished again.
+            // What was reverted of the plan is wished again.
             Some(mut before) => {
                 before.settled.retain(|_, reverted| !(*reverted && changed));
                 (before.stage, before.settled)
@@ -173,7 +170,7 @@ impl Register {
         Ok(Applied { register, done, plan: under.plan, again: under.again, changed })
     }
 
-    /// What becomes of the wishes for one network: by instance, its state and last byte; and whether it is a change.
+    /// What the wishes for one network lead to: state and last byte by instance, and whether anything changes.
     fn apply_in(&mut self, network: usize, wishes: &Wishes, under: Under) -> Result<(Done, bool), &'static str> {
         let plan = under.plan;
         let mut done = BTreeMap::new();
@@ -184,7 +181,7 @@ impl Register {
             let fits = |last: u8, held: &Held| match wish {
                 Wish::Nothing => false,
                 Wish::Automatic => {
-                    // Once it is committed, the same wishes are wished anew.
+                    // Once the plan is committed, the same wishes are new wishes.
                     let repeats = under.again && under.open;
                     let by_it = repeats && (held.granted == Some(plan) || held.settled == Some(plan));
                     last < STATIC && (!fresh || by_it)
@@ -192,7 +189,7 @@ impl Register {
                 Wish::Static(at) => last == at,
             };
             let own = self.within(network).filter(|(last, held)| held.instance == instance && fits(*last, held));
-            // What is current, or the obsolete one that was granted last.
+            // The current reservation, or the obsolete one that was granted last.
             let stays = own.max_by_key(|(_, held)| (held.obsolete.is_none(), held.serial));
             match stays {
                 Some((last, held)) => {
@@ -257,7 +254,7 @@ impl Register {
         Ok((done, changed))
     }
 
-    /// Who waits for an address that nobody lets go any more, or only who waits himself in vain.
+    /// Reservations whose holder waits for an address that nobody will give up, or only somebody who waits in vain, too.
     fn stranded(&self, network: usize) -> BTreeSet<u8> {
         let waits = |held: &Held| held.obsolete.is_none() && held.leaving.is_some();
         let mut stranded: BTreeSet<u8> = BTreeSet::new();
@@ -280,7 +277,7 @@ impl Register {
         }
     }
 
-    /// A commit or a revert, of all or some: what is released, or how it is refused.
+    /// A commit or a revert, for all or some instances: what is released, or why it is refused.
     pub fn settle(
         &mut self,
         plan: u64,
@@ -301,17 +298,17 @@ impl Register {
             return Ok(Vec::new());
         }
         if latest.stage == Stage::Reverted && latest.settled.values().any(|reverted| *reverted) {
-            // Of some all was taken back, and the others kept what they had: a commit finds nothing to let go.
+            // Some instances were reverted, and the others kept what they had: a commit finds nothing to release.
             return Ok(Vec::new());
         }
         if latest.stage != Stage::Open {
             return Err("conflict");
         }
-        // What was committed of an instance by itself is not taken back with the others, and waits for no commit.
+        // An instance that was committed by itself is not reverted with the others, and does not wait for a commit.
         let committed = |instance: &usize| latest.settled.get(instance) == Some(&false);
         let spared: BTreeSet<usize> = (0..INSTANCES).filter(committed).collect();
         let taken_back: BTreeSet<usize> = (0..INSTANCES).filter(|one| latest.settled.get(one) == Some(&true)).collect();
-        // What an earlier plan left that did not end; its number tells whether it is from before.
+        // What an earlier plan left that never ended; the number tells whether it is from before.
         let since = latest.uncommitted_since();
         let earlier = |obsolete: Option<u64>| obsolete.is_some_and(|by| by != plan && by >= since);
         let in_all = |instance: &usize| !(revert && spared.contains(instance));
@@ -334,7 +331,7 @@ impl Register {
         }
         for (place, held) in before.iter().filter(|(_, held)| !covered(held.instance)) {
             let now = self.held.get(place).filter(|now| now.instance == held.instance);
-            // Who was committed before waits no more: what he was promised came, or will not come.
+            // The wait of an instance that was committed before is over: what it was promised came, or will not come.
             let ended = now.is_none_or(|now| spared.contains(&held.instance) && now.leaving.is_none());
             let granted = held.granted == Some(plan) && !spared.contains(&held.instance);
             let is_reverted = taken_back.contains(&held.instance);
@@ -347,7 +344,7 @@ impl Register {
             let granted = earlier(held.granted) && !spared.contains(&held.instance);
             earlier(held.obsolete) || held.leaving.is_some() || granted
         };
-        // What was reverted is as an earlier plan left it: a commit of all lets go of that, too.
+        // What was reverted is as an earlier plan left it; a commit of all releases that, too.
         let reverted_to = |held: &Held| taken_back.contains(&held.instance) && !covered(held.instance);
         let waits = if revert {
             self.held.values().any(of_earlier)
@@ -356,7 +353,8 @@ impl Register {
         };
         let latest = self.latest.as_mut().ok_or("not_found")?;
         latest.settled.extend(meant.into_iter().map(|one| (one, revert)));
-        // Ended in parts it is committed where any of it was, in whichever order; nobody at all takes nothing back.
+        // A plan that was ended in parts is committed if any part was, in whichever order. A revert of no instance at all
+        // ends nothing.
         let any_committed = latest.settled.values().any(|reverted| !reverted);
         let stage = match (some, left) {
             (None, _) => Some(ended),
@@ -375,7 +373,7 @@ impl Register {
         Ok(before.into_keys().filter(|place| !self.held.contains_key(place)).collect())
     }
 
-    /// Answers how many became obsolete because something that was promised came.
+    /// Returns how many became obsolete because a promised address came.
     fn commit_in(
         &mut self,
         network: usize,
@@ -390,12 +388,12 @@ impl Register {
             .iter()
             .filter(|(_, held)| covered(held.instance))
             .filter(|(last, held)| {
-                // What is current and promised to nobody stays until what takes its place is there.
+                // A current reservation that is promised to nobody stays until its replacement is there.
                 held.obsolete.is_some() || held.leaving.and(held.promise).is_some() && !stranded.contains(last)
             })
             .map(|(last, _)| *last)
             .collect();
-        // Who is covered, or was before, leaves also what a promise to him takes the place of; and so on.
+        // An instance that is covered, or was before, also leaves what a promised address replaces, and so on.
         let current = |instance: usize| self.current(instance, network);
         loop {
             let to = leaves.iter().filter_map(|last| was[last].promise).map(|(_, to)| to);
@@ -443,7 +441,8 @@ impl Register {
         displaced
     }
 
-    /// Would a revert leave an instance with nothing that was committed, and waits for what would not come then?
+    /// Would a revert leave an instance without any address that was committed, and waits for one that would then never
+    /// come?
     fn robs(&self, network: usize, plan: u64, (covered, spared): (&dyn Fn(usize) -> bool, &BTreeSet<usize>)) -> bool {
         let mut after = self.clone();
         after.revert_in(network, plan, covered);
@@ -494,7 +493,7 @@ impl Register {
         }
     }
 
-    /// A plan has another number than it was thought to have.
+    /// Gives a plan the number that the server chose instead of the assumed one.
     pub fn renumber(&mut self, thought: u64, plan: u64) {
         let number = |of: &mut u64| *of = if *of == thought { plan } else { *of };
         for held in self.held.values_mut() {
@@ -506,7 +505,7 @@ impl Register {
         self.latest.iter_mut().for_each(|latest| number(&mut latest.plan));
     }
 
-    /// No instance holds two current ones, and nobody leaves what he has for nothing.
+    /// Checks that no instance holds two current reservations in a network.
     pub fn check(&self) {
         for network in 0..NETWORKS {
             for instance in 0..INSTANCES {

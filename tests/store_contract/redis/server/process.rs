@@ -1,9 +1,9 @@
-//! `redis-server` as a process of a test: on a free port of the loopback address, its files in a directory of the test.
-//! Whoever starts one ends it by its process id.
+//! `redis-server` as a process of a test: it listens on a free port of the loopback address, and keeps its files in a
+//! directory of the test. Whoever starts one ends it by its process id.
 //!
-//! With `ALLOD_TEST_REDIS_SERVER` it is the program of that name or path: another release, or `valkey-server`. The same
-//! program is each member of a cluster and each sentinel. Where that one has no WAITAOF, what needs it is tested with the
-//! program that `ALLOD_TEST_REDIS_LATER` names.
+//! `ALLOD_TEST_REDIS_SERVER` names another program: another release, or `valkey-server`. The same program is used for the
+//! members of a cluster and for sentinels. If it has no WAITAOF, tests that need it use the program that
+//! `ALLOD_TEST_REDIS_LATER` names.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,12 +20,11 @@ pub mod ports;
 static PROGRAM: LazyLock<String> =
     LazyLock::new(|| std::env::var("ALLOD_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned()));
 
-/// The server that tests start.
 pub fn program() -> &'static str {
     &PROGRAM
 }
 
-/// Is there no `redis-server` here? Then the test ends, which is told as a skip.
+/// Is there no `redis-server` here? Then the test is skipped, which is printed.
 pub fn is_missing() -> bool {
     if Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_ok() {
         return false;
@@ -34,7 +33,7 @@ pub fn is_missing() -> bool {
     true
 }
 
-/// A server that tells what is on disk. None where there is none, which is told as a skip.
+/// A server that reports what is on disk (WAITAOF). None where there is none, which is printed as a skip.
 pub fn program_with_waitaof() -> Option<&'static str> {
     static FOUND: LazyLock<Option<String>> = LazyLock::new(|| {
         let later = std::env::var("ALLOD_TEST_REDIS_LATER").ok();
@@ -46,7 +45,7 @@ pub fn program_with_waitaof() -> Option<&'static str> {
     FOUND.as_deref()
 }
 
-/// `Redis server v=7.0.15 sha=…`, `Valkey server v=8.0.1 …`: since 7.2.
+/// WAITAOF exists since 7.2. Versions read `Redis server v=7.0.15 sha=…`, `Valkey server v=8.0.1 …`.
 fn has_waitaof(program: &str) -> bool {
     let Ok(said) = Command::new(program).arg("--version").output() else { return false };
     let said = String::from_utf8_lossy(&said.stdout);
@@ -55,7 +54,7 @@ fn has_waitaof(program: &str) -> bool {
     (numbers.next(), numbers.next()) >= (Some(7), Some(2))
 }
 
-/// What every server is started with: without persistence, unless settings behind these say so.
+/// Arguments of every server: without persistence, unless later settings say otherwise.
 pub fn arguments(port: u16, directory: &Path) -> Vec<String> {
     let (port, directory) = (port.to_string(), directory.display().to_string());
     let network = ["--bind", "127.0.0.1", "--port", &port, "--daemonize", "no"];
@@ -63,18 +62,17 @@ pub fn arguments(port: u16, directory: &Path) -> Vec<String> {
     [&network[..], &files[..]].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Starts a command that says nothing.
+/// Starts a command whose output is discarded.
 pub fn spawn(command: &mut Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Do settings give a server a certificate? Then it speaks TLS alone at its port.
+/// Do these settings give the server a certificate? Then its port speaks only TLS.
 pub fn is_secured(settings: &[String]) -> bool {
     settings.iter().any(|setting| setting == "--tls-cert-file")
 }
 
-/// What a server is started with behind its settings, where these have a certificate: a socket in its directory is for who
-/// looks after it.
+/// More arguments for a server with a certificate: a socket in its directory, for the test's own commands.
 fn secured(port: u16, directory: &Path, settings: &[String]) -> Vec<String> {
     if !is_secured(settings) {
         return Vec::new();
@@ -87,7 +85,7 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("operator.sock")
 }
 
-/// Where a server with these settings is asked by a test.
+/// The URL at which a test asks a server with these settings.
 pub fn operators_url(port: u16, directory: &Path, settings: &[String]) -> String {
     if is_secured(settings) {
         return format!("redis+unix://{}", socket(directory).display());
@@ -95,7 +93,7 @@ pub fn operators_url(port: u16, directory: &Path, settings: &[String]) -> String
     format!("redis://127.0.0.1:{port}/")
 }
 
-/// Where a server with these settings is reached by a node.
+/// The URL at which a node reaches a server with these settings.
 pub fn nodes_url(port: u16, settings: &[String]) -> String {
     format!("redis{}://127.0.0.1:{port}/", if is_secured(settings) { "s" } else { "" })
 }
@@ -108,7 +106,6 @@ pub fn start_by(mut command: Command, port: u16, directory: &Path, settings: &[S
     child
 }
 
-/// Waits until a server answers.
 pub fn wait(port: u16) {
     wait_at(&format!("redis://127.0.0.1:{port}/"));
 }

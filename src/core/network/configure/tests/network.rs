@@ -49,7 +49,7 @@ fn subnets_of_one_create_neither_overlap_nor_share_names_nor_both_have_dhcp() {
     assert_eq!((asked, with), (range("10.0.0.128/25"), cidr("10.0.0.0/24")));
 
     let named = |prefix| SubnetInput { name: Some(name("a")), ..subnet_input(prefix) };
-    // The taken name comes before the overlap.
+    // The taken name takes precedence over the overlap.
     let refused = create_refusal(&network_input(&[named("10.0.0.0/24"), named("10.0.0.0/25")]));
     assert!(matches!(refused, Refusal::NameTaken { .. }), "{refused:?}");
 
@@ -268,7 +268,7 @@ fn a_closed_network_is_closed_once_and_ends_when_nothing_is_held() {
     assert!(end.steps.iter().all(|step| step.event.is_none()), "its deletion was told when it was closed");
 }
 
-/// Ten thousand cooling addresses do not fit into one commit.
+/// There are more cooling addresses than fit into one commit.
 #[test]
 fn a_network_that_remembers_much_is_closed_first_and_ends_in_slices() {
     let network = net(&[subnet_input("10.0.0.0/16")]);
@@ -307,13 +307,14 @@ fn that_a_network_is_purged_stands_in_its_record_until_it_is_restored() {
     let network = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web");
     let remembered = changed(&network, &delete(true, false));
     assert!(!remembered.config().purged);
-    // Also of one that was remembered at first; its deletion was told then.
+    // This also works for one that was only remembered at first; its deletion was recorded then.
     let steps = decide(&remembered, &delete(false, true)).unwrap().steps;
     assert!(steps.iter().all(|step| step.event.is_none()), "{steps:?}");
     let purged = after(&remembered, &steps).unwrap();
     assert!(purged.config().closed && purged.config().purged);
     assert!(decide(&purged, &delete(true, false)).unwrap().steps.is_empty(), "and is not taken back so");
-    // What brings others back comes behind the end of this one.
+    // Unlike for other closed networks, the refusal does not suggest `network.restore`: that would come after this network
+    // has ended.
     let Refusal::Guarded { problem, count: 1, .. } = refusal(&purged, &reserve("10.0.0.9")) else { panic!() };
     assert!(!problem.contains("network.restore") && problem.contains("1 reservation;"), "{problem}");
     let restored = changed(&purged, &Configure::Restore);

@@ -125,7 +125,7 @@ fn a_name_that_several_pools_share_cannot_be_modified() {
     changed(&network, &pool_modify(PoolRef::Range(range("10.0.0.64/26")), set));
 }
 
-/// The example of Ganeti's design: 10-100 minus 20-50.
+/// The example in Ganeti's design: 10-100 minus 20-50.
 #[test]
 fn removing_the_middle_splits_a_pool_in_place_and_both_parts_are_as_it_was() {
     let draining =
@@ -199,7 +199,7 @@ fn a_pool_is_remembered_only_while_something_is_held_in_it() {
     let network = held(&network, "10.0.0.5", "web/0");
     let network = changed(&network, &pool_modify(by_name("web"), renamed));
     assert_eq!(past_of(&network).len(), 1);
-    // Nobody holds anything there any more, and the next change of pools notices.
+    // Nobody holds anything there any more, which the next change of pools notices.
     let subnets = network.subnets().to_vec();
     let network = of_parts(Arc::clone(network.config()), subnets, Vec::new(), network.next_generation());
     let as_it_is = PoolPatch { draining: Patch::Set(false), ..PoolPatch::default() };
@@ -226,7 +226,7 @@ fn since_rises_with_range_or_name_and_stays_with_kind_or_draining() {
     let grown = changed(&network, &pool_modify(by_name("a"), to_range("10.0.0.0-10.0.0.62")));
     assert_eq!(since(&grown), [now, Generation(0)]);
     assert_eq!(past_of(&grown).len(), 1);
-    // Changed again before anything was granted in it: there is nothing to remember of the time between.
+    // Changed again before anything was granted in it, so there is nothing to remember of the time between.
     let again = changed(&grown, &pool_modify(by_name("a"), to_range("10.0.0.0-10.0.0.61")));
     assert_eq!(past_of(&again), past_of(&grown));
 }
@@ -268,7 +268,7 @@ fn a_split_that_makes_too_many_pools_is_refused() {
 }
 
 proptest! {
-    /// Past pools lie over each other, and all that cools before the first reservation of each would be looked at for each.
+    /// Former pools overlap, so whatever cools before the first reservation in each would be looked at once per pool.
     #[test]
     fn of_ranges_that_lie_over_each_other_nothing_is_looked_at_twice_in_vain(
         asked in proptest::collection::vec((0u128..200, 0u128..200), 0..12),

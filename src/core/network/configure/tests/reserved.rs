@@ -13,7 +13,7 @@ fn removal(text: &str) -> Configure {
 
 #[test]
 fn what_overlaps_and_is_for_the_same_becomes_one_range_and_what_only_touches_stays_apart() {
-    // What is added, in order; what is reserved then.
+    // The ranges added, in order, and the reserved ranges that result.
     for (added, expected) in [
         (&["10.0.0.8-10.0.0.15"][..], &["10.0.0.8-10.0.0.15"][..]),
         (&["10.0.0.8-10.0.0.15", "10.0.0.12-10.0.0.20"], &["10.0.0.8-10.0.0.20"]),
@@ -23,7 +23,7 @@ fn what_overlaps_and_is_for_the_same_becomes_one_range_and_what_only_touches_sta
         (&["10.0.0.1", "10.0.0.3", "10.0.0.5", "10.0.0.0-10.0.0.9"], &["10.0.0.0-10.0.0.9"]),
         (&["10.0.0.1-10.0.0.2", "10.0.0.5-10.0.0.6", "10.0.0.2-10.0.0.5"], &["10.0.0.1-10.0.0.6"]),
         (&["10.0.0.0-10.0.0.9", "10.0.0.3"], &["10.0.0.0-10.0.0.9"]),
-        // The note of the newer where given, else of the lowest that has one.
+        // The newer note wins if it is given, otherwise that of the lowest range that has one.
         (&["a=10.0.0.0-10.0.0.20", "b=10.0.0.5-10.0.0.9"], &["b=10.0.0.0-10.0.0.20"]),
         (&["a=10.0.0.0-10.0.0.20", "10.0.0.5-10.0.0.29"], &["a=10.0.0.0-10.0.0.29"]),
         (&["c=10.0.0.20-10.0.0.29", "a=10.0.0.0-10.0.0.9", "10.0.0.5-10.0.0.24"], &["a=10.0.0.0-10.0.0.29"]),
@@ -59,16 +59,16 @@ fn no_address_is_taken_from_the_owner_for_whom_it_is_reserved() {
             &["10.0.0.3-10.0.0.3 web", "10.0.0.4-10.0.0.7 db", "10.0.0.8-10.0.0.8 web"],
         ),
         (kept_for("web", "10.0.0.5"), &["10.0.0.4-10.0.0.7 db"]),
-        // Exactly this range, named again, is for whom it says now.
+        // If exactly this range is added again, it is for its new owner.
         (kept_for("web", "10.0.0.4-10.0.0.7"), &["10.0.0.4-10.0.0.7 web"]),
         (kept_for("db", "10.0.0.6-10.0.0.9"), &["10.0.0.4-10.0.0.9 db"]),
         (kept_for("db", "10.0.0.8-10.0.0.9"), &["10.0.0.4-10.0.0.7 db", "10.0.0.8-10.0.0.9 db"]),
-        // Nobody is given what nobody gave him.
+        // An owner is not given what nobody reserved for them.
         (reserve("10.0.0.0-10.0.0.5"), &["10.0.0.0-10.0.0.3 nobody", "10.0.0.4-10.0.0.7 db"]),
     ] {
         assert_eq!(owners(&changed(&db, &added)), expected, "{added:?}");
     }
-    // Nor is what is said of it: the note of another owner is of what he is given.
+    // The same applies to notes: another owner's note stays with what is reserved for that owner.
     let noted = changed(
         &changed(&one(), &kept_for("db", "racks=10.0.0.4-10.0.0.7")),
         &kept_for("web", "shop=10.0.0.6-10.0.0.9"),

@@ -1,4 +1,4 @@
-//! Random sequences of changes: whatever is asked, in whatever order, the configuration stays sound.
+//! Random sequences of changes: the configuration stays sound whatever is asked, in whatever order.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn a_cidr() -> impl Strategy<Value = Cidr> {
         .prop_map(|(at, host_bits)| Cidr::containing(at, at.family().width() - host_bits))
 }
 
-/// Short ones mostly, so that many fit beside each other.
+/// Mostly short ranges, so that many fit next to each other.
 fn a_range() -> impl Strategy<Value = Range> {
     let length = prop_oneof![6 => 0u128..10, 1 => 0u128..64];
     (a_family().prop_flat_map(an_address), length).prop_map(|(first, length)| {
@@ -80,7 +80,7 @@ fn a_subnet_patch() -> impl Strategy<Value = SubnetPatch> {
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// The number picks what is there, for acts that name a subnet or pool by number.
+    /// The number picks an existing subnet or pool, for acts that leave it open.
     Configure(Configure, usize),
     Hold(Address),
 }
@@ -117,7 +117,7 @@ fn an_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Names a subnet or pool that exists, where the act leaves open which.
+/// Replaces an open choice by a subnet or pool that exists.
 fn aimed(network: &Network, act: Configure, number: usize) -> Configure {
     let pools: Vec<Range> =
         network.subnets().iter().flat_map(|subnet| subnet.pools.iter().map(|pool| pool.range)).collect();
@@ -139,14 +139,14 @@ fn aimed(network: &Network, act: Configure, number: usize) -> Configure {
     }
 }
 
-/// Could a grant have given this address? Inside a subnet, free, and none of its unusable addresses.
+/// Could a grant have given this address? It must lie inside a subnet, be free, and not be unusable.
 fn is_grantable(network: &Network, at: Address) -> bool {
     let Some(subnet) = network.subnet_of(at) else { return false };
-    let unusable = crate::core::forms::edges(subnet.cidr).any(|(edge, _)| edge == at);
+    let unusable = crate::core::unusable::edges(subnet.cidr).any(|(edge, _)| edge == at);
     !unusable && subnet.gateway != Some(at) && network.standing_in(Range::single(at)).count == 0
 }
 
-/// Which addresses are reserved, one by one: what merging and splitting must keep.
+/// The reserved addresses one by one, with their notes: merging and splitting must preserve these.
 fn notes(network: &Network) -> Vec<(Address, CompactString)> {
     let all = network.subnets().iter().flat_map(|subnet| &subnet.reserved);
     let mut notes: Vec<_> = all
@@ -163,7 +163,7 @@ fn notes(network: &Network) -> Vec<(Address, CompactString)> {
     notes
 }
 
-/// Which addresses are to be reserved after a range was added, one by one: it is one range with all that it overlaps.
+/// The reserved addresses, one by one, that are expected after a range was added: it forms one range with all that it overlaps.
 fn with_reserved(network: &Network, input: &ReservedInput) -> Vec<(Address, CompactString)> {
     let mut joined: Vec<_> = network.subnets().iter().flat_map(|subnet| &subnet.reserved).collect();
     joined.retain(|old| old.range.overlaps(input.range));
@@ -202,7 +202,7 @@ proptest! {
             for (at, _) in all_entries(&next) {
                 let home = next.subnet_of(at).expect("what is held lies in a subnet");
                 prop_assert!(home.gateway != Some(at));
-                prop_assert!(crate::core::forms::edges(home.cidr).all(|(edge, _)| edge != at));
+                prop_assert!(crate::core::unusable::edges(home.cidr).all(|(edge, _)| edge != at));
             }
             let mut expected = notes(&network);
             match &act {

@@ -1,4 +1,4 @@
-//! Subnets: what may be one, gateways, names, growing, shrinking, removing.
+//! Subnets: valid prefixes, gateways, names, growing, shrinking, removing.
 
 use super::*;
 use crate::core::command::DnsPatch;
@@ -345,7 +345,7 @@ fn shrinking_is_refused_while_a_reserved_range_would_fall_outside() {
     changed(&network, &resize("10.0.0.0/24", "10.0.0.0/25"));
 }
 
-/// Network and broadcast addresses are never held, also not after the fact.
+/// Network and broadcast addresses are never held, not even when they become such later.
 #[test]
 fn a_held_address_never_becomes_a_network_or_broadcast_address() {
     let network = held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.127", "web");

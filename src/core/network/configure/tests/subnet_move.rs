@@ -81,7 +81,7 @@ fn no_lease_no_cooldown_and_no_probation_ends_early_where_the_shards_times_are_a
         let arrived = moved_in_at(&target, &moved, there).unwrap();
         assert_eq!(times(&arrived, there), (60_000, 999, 30_000), "{there:?}");
     }
-    // A shard that is younger than the cooldown is old: it cools for longer, and the rest as before.
+    // In a shard that is younger than the cooldown already is, the address cools for longer; the rest is as before.
     let there = ShardTime(400);
     assert_eq!(times(&moved_in_at(&target, &moved, there).unwrap(), there), (60_000, 400, 30_000));
 }
@@ -129,14 +129,14 @@ fn a_move_out_names_an_existing_subnet_of_an_open_network_at_its_version() {
     assert!(matches!(out(&closed(&network), "10.0.0.0/24", None), Refusal::Guarded { .. }));
 }
 
-/// A subnet was removed while something cooled in it; what arrives at the address expects to find that.
+/// A subnet was removed while something cooled in it. The step that puts an arriving entry there must expect that.
 #[test]
 fn what_still_cools_in_the_target_makes_way_where_something_arrives() {
     let (_, moved) = moved_out(&held(&net(&[subnet_input("10.0.0.0/24")]), "10.0.0.5", "web"), "10.0.0.0/24");
     let target = cooling(&cooling(&other(&[]), "10.0.0.4/31"), "10.0.0.77");
     let target = moved_in(&target, &moved).unwrap();
     let there = all_entries(&target);
-    // Its other half cools on.
+    // The other half of the block goes on cooling.
     let places: Vec<_> = there.iter().map(|(at, entry)| (at.to_string(), entry.prefix_length())).collect();
     assert_eq!(places, [("10.0.0.4".into(), 32), ("10.0.0.5".into(), 32), ("10.0.0.77".into(), 32)]);
     assert_eq!(there[1], moved.entries[0]);

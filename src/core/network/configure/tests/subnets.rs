@@ -76,10 +76,10 @@ fn dhcp_goes_from_one_subnet_to_another_in_one_change() {
     let network = net(&[SubnetInput { dhcp: Some(true), ..subnet_input(A) }, subnet_input(B)]);
     let moved = changed(&network, &shall_have(&[serving_dhcp(entry(B), true), serving_dhcp(entry(A), false)]));
     assert_eq!(shown(&moved), ["10.0.0.0/24", "10.0.1.0/24 dhcp"]);
-    // The one that has it is not to blame, wherever it stands in the list.
+    // The subnet that already has it is not to blame, wherever it stands in the list.
     let kept = of_id(ids(&network)[0]);
     for entries in [[serving_dhcp(entry(B), true), kept.clone()], [kept, serving_dhcp(entry(B), true)]] {
-        let at = entries.iter().position(|entry| !entry.set.dhcp.is_keep()).unwrap();
+        let at = entries.iter().position(|entry| entry.set.dhcp != Patch::Keep).unwrap();
         assert_refused!(&network, shall_have(&entries), Refusal::InvalidArgument { field, .. } if field == format!("set.subnets[{at}].dhcp"));
     }
 }
@@ -163,7 +163,7 @@ fn an_entry_means_the_subnet_of_its_id_else_of_its_cidr_else_of_its_name() {
     let network = net(&[named(A, "a"), named(B, "b")]);
     let [a, b] = ids(&network)[..] else { panic!() };
     let by_id = SubnetEntry { id: Some(a), ..called(entry("10.0.4.0/24"), "b") };
-    // `b` is given up by none: the first takes it from whoever is called so.
+    // No entry gives up `b`, so the first one would take it from the subnet that has it.
     assert_refused!(&network, shall_have(&[by_id.clone(), of_id(b)]), Refusal::NameTaken { .. });
     let renamed = SubnetEntry { id: Some(b), ..called(entry(A), "a") };
     let moved = changed(&network, &shall_have(&[by_id, renamed]));
@@ -350,7 +350,7 @@ fn reserved_ranges_are_replaced_as_a_list_and_kept_where_an_id_is_given_and_no_l
     let reserved = vec![reserved_input("10.0.0.16/28"), for_web.clone()];
     let network = net(&[SubnetInput { reserved: Some(reserved), ..subnet_input(A) }]);
     assert_eq!(changed(&network, &shall_have(&[of_id(ids(&network)[0]), entry(B)])).subnets()[0], network.subnets()[0]);
-    // Merged in the order given, as by `network.create`: the wider range leaves the owner what is kept for it.
+    // Merged in the given order, as by `network.create`: the wider range leaves the owner what is reserved for it.
     let wide = reserved_input("switches=10.0.0.0/29");
     let listed = SubnetEntry { reserved: Some(vec![for_web, wide]), ..entry(A) };
     let after = changed(&network, &shall_have(&[listed]));
@@ -359,7 +359,7 @@ fn reserved_ranges_are_replaced_as_a_list_and_kept_where_an_id_is_given_and_no_l
         shown,
         [(range("10.0.0.0-10.0.0.2"), false), (range("10.0.0.3"), true), (range("10.0.0.4-10.0.0.7"), false)]
     );
-    // What a smaller subnet leaves out is no hindrance once the list leaves it out too.
+    // What a smaller subnet leaves out is no obstacle once the list leaves it out too.
     let smaller = SubnetEntry { id: Some(ids(&network)[0]), ..entry("10.0.0.0/28") };
     assert_refused!(&network, shall_have(std::slice::from_ref(&smaller)), Refusal::Guarded { .. });
     assert_eq!(

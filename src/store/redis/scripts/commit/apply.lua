@@ -1,8 +1,9 @@
 
--- The checks, and behind them the writes.
+-- The checks, and then the writes.
 
--- Compares what is there with what is expected. Tells the first field that differs, and what is there; third, was nothing there at
--- all? Of a network with blocks it counts those that go.
+-- Compares the records that are there with what is expected. Returns the first field that differs, and its record. If none
+-- differs, returns third whether none of them has a record. In a network with blocks it counts, for each block that is there,
+-- one less: `in_the_way` counts those that are put.
 local function differs(p, lengths)
     local expect, fresh = p.expect, true
     for from = p.first, p.last, STRIP do
@@ -26,7 +27,7 @@ local function differs(p, lengths)
     return nil, nil, fresh
 end
 
--- Arguments of a call. Used again: a table that grows is made anew again and again.
+-- Arguments of a call. The tables are reused, because a growing table is reallocated again and again.
 local puts, dels = {}, {}
 
 local function write(p)
@@ -50,10 +51,10 @@ local function write(p)
             gone = true
         end
     end
-    -- A bucket that was there, and only gets more, changes nothing else.
+    -- If a bucket existed and only gets records, no other key changes.
     if not gone and not p.absent and byte(p.name) == BUCKET then return end
     local kind, kinds = kind_of(p), plan.kinds[network_of(p)]
-    -- Is there something for `networks` to say?
+    -- Does `networks` have to change?
     local changed = gone and kind == 'c' or added > 0 and kinds and not find(kinds, kind, 1, true)
     if kind ~= 'c' and added > 0 then
         if p.absent then call('ZADD', plan.prefix .. 'i' .. kind .. ':' .. network_of(p), 0, low_of(p)) end
@@ -65,8 +66,8 @@ local function write(p)
     if changed then plan.changed[network_of(p)] = true end
 end
 
--- Removes the oldest batches that nobody is to keep, a few at a time. The last ones stay: they are how a batch that is
--- sent again is recognised.
+-- Removes the oldest batches that need not be kept, a limited number at a time. The last ones always stay, because they show
+-- whether a batch that is sent again was applied. Returns how many bytes of batches are left.
 local function trim(log, seq, bytes, seconds)
     local from, upto = '-', nil
     for _ = 1, 2 * TRIM_EVERY do
@@ -82,7 +83,8 @@ local function trim(log, seq, bytes, seconds)
     return bytes
 end
 
--- A right may have been taken away since the start. Of which keys need not be asked: each is read before it is written.
+-- A right may have been revoked since the start. The rights to keys need no check, because each key is read before it is
+-- written.
 local may = redis.acl_check_cmd
 for n = 1, may and #LATER or 0 do
     if not may(LATER[n], KEYS[2]) then
@@ -112,14 +114,14 @@ for i = 1, tonumber(argv[1]) do
         if next > 1 then return missing() or {'gap', i, h[3]} end
         if parent ~= h[4] then return missing() or {'fenced', i, h[1]} end
         if time - h[5] < 0 or generation - h[6] < 0 then return missing() or {'back', i} end
-        -- `at` is where its batch begins in ARGV.
+        -- `at` is where the arguments of the batch begin in ARGV.
         local plan = {i = i, at = at, head = head, log = log, networks = networks, prefix = sub(head, 1, -5), parts = {},
             kinds = {}, changed = {}, blocks = tonumber(h[7]), log_bytes = h[8], counts = false}
         if h[3] ~= '0' then await(log, plan) end
         if h[9] ~= '0' then await(networks, plan) end
         local puts_blocks = argv[at + 8] == '1'
         local watches = puts_blocks or plan.blocks > 0
-        -- What there is to count of each network with blocks, and what this batch changes there.
+        -- For each network with blocks: the changes of its counts, and the addresses that this batch changes.
         local counts, touched = {}, {}
         plan.counts = watches and counts
         local parts, group = plan.parts, at + 11
@@ -151,7 +153,7 @@ for i = 1, tonumber(argv[1]) do
                 local p = of_group and of_group[n] or {name = name, plan = plan, key = plan.prefix .. name, fields = fields,
                     first = first, last = last, expect = expect, record = record}
                 local where, found, fresh, lost = nil, nil, true, nil
-                -- Grants from the first address of a bucket on are mostly the first in it: nothing is there to be compared.
+                -- Grants that begin with the first address of a bucket mostly find no bucket: there is nothing to compare.
                 local begins = kind == BUCKET and not expect and fields[1] == '0'
                 if begins then lost = part_gone(p) end
                 if not p.absent then where, found, fresh = differs(p, lengths) end
@@ -172,7 +174,7 @@ for i = 1, tonumber(argv[1]) do
                 end
             end
         end
-        -- What lies in the way is looked for in hashes that must be there.
+        -- The search for records in the way reads hashes that must exist.
         local gone = watches and missing()
         if gone then return gone end
         local stored = {}
@@ -228,7 +230,7 @@ for n = 1, #plans do
     if seq % TRIM_EVERY == 0 then bytes = trim(plan.log, tonumber(seq), bytes, tonumber(now)) end
     call('HSET', plan.head, 'seq', seq, 'digest', digest, 'time', argv[of + 5], 'generation', argv[of + 6], 'log_bytes',
         format('%.0f', bytes))
-    -- Both change seldom.
+    -- Both change rarely.
     if blocks ~= plan.blocks then call('HSET', plan.head, 'blocks', format('%.0f', blocks)) end
     if next(changed) then call('HSET', plan.head, 'networks', call('HLEN', plan.networks)) end
 end

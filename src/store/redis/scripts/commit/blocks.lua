@@ -1,7 +1,7 @@
 
--- Blocks: what lies in the way of a put. Only of networks that have any, or of a batch that puts one.
+-- Blocks: what is in the way of a new record. Only needed for networks with blocks, or if the batch puts one.
 
--- First address of the prefix of this length in which an address lies; both in hex.
+-- The first address of the prefix of this length that contains an address; both in hex.
 local function base_of(address, length)
     local whole = math.floor(length / 4)
     if whole >= #address then return address end
@@ -10,7 +10,7 @@ local function base_of(address, length)
     return sub(address, 1, whole) .. format('%x', digit - digit % unit) .. string.rep('0', #address - whole - 1)
 end
 
--- Where the prefix ends: its last address.
+-- The last address of that prefix.
 local function last_of(address, length)
     local whole = math.floor(length / 4)
     if whole >= #address then return address end
@@ -19,7 +19,7 @@ local function last_of(address, length)
         .. string.rep('f', #address - whole - 1)
 end
 
--- The hash in which an address is, its field there, and from which address on the hash is.
+-- The hash that has an address, the field of the address there, and the first address of the hash.
 local function place_of(prefix, kind, network, address)
     if kind == '4' then
         local number = tonumber(address, 16)
@@ -30,7 +30,8 @@ local function place_of(prefix, kind, network, address)
     return prefix .. '6:' .. network .. ':' .. low, address, low
 end
 
--- Lengths of blocks in use in a network, by kind; and of each what there is at the bases that were asked for.
+-- The lengths of the blocks that a network has, by kind. `at` caches the records of the bases that were asked for; false is
+-- none.
 local function lengths_of(prefix, network)
     local list, stored = call('HGETALL', prefix .. 'k:' .. network), {['4'] = {}, ['6'] = {}}
     for n = 1, #list, 2 do
@@ -44,15 +45,16 @@ local function add(blocks, from, record, length)
     blocks[#blocks + 1] = {from = from, upto = last_of(from, length), length = length, record = record}
 end
 
--- Counts one block less, or one more.
+-- Adds `more`, which may be negative, to the change in the number of blocks of a length.
 local function count(lengths, kind, length, more)
     local name = kind .. '/' .. length
     lengths[name] = (lengths[name] or 0) + more
 end
 
--- Blocks of these lengths that may lie around what is put into a part; second, a key that is gone. Those that begin in its hash:
--- of a few addresses the bases are asked for, of more the whole hash. Those that begin before it lie around its first address: one
--- of each length, which is the same for many parts.
+-- Returns the blocks of these lengths that may contain what a part puts; or nil, and a key that is gone. To find blocks that
+-- begin in the hash of the part, their possible bases are read for a few addresses, or the whole hash for more. A block that
+-- begins before the hash must contain the first address of the hash: there is at most one of each length, which is the same
+-- for many parts.
 local function blocks_around(p, kind, network, low, around)
     local blocks, all, width, prefix = {}, {}, kind == '4' and 32 or 128, p.plan.prefix
     if p.last - p.first >= FEW and #around > 0 then
@@ -93,8 +95,9 @@ local function blocks_around(p, kind, network, low, around)
     return blocks
 end
 
--- What lies in the way of a put: a block around it, or for a block anything inside it; third, a key that is gone. What this
--- batch changes itself is left out: its own puts were compared with each other before it was sent.
+-- Returns the first put of a part that has a record in its way, and that record: a block around it or, if it is a block
+-- itself, any record inside. Third, a key that is gone. Records that this batch changes are left out: its puts were compared
+-- with one another before it was sent. Also counts the blocks that are put.
 local function in_the_way(p, stored, touched, lengths)
     local kind, network, low, prefix = kind_of(p), network_of(p), low_of(p), p.plan.prefix
     local width = kind == '4' and 32 or 128

@@ -1,10 +1,10 @@
 
--- Hashes of IPv6: each has what lies between its LOW and the next.
+-- Hashes of IPv6: each has the addresses from its LOW up to the next LOW.
 
--- Digits and a place are one number that Lua tells apart exactly.
+-- So many hex digits (40 bits) and a place below PLACES (13 bits) fit into a number that Lua represents exactly (53 bits).
 local TELLING, PLACES = 10, 2 ^ 13
 
--- The parts of a group, by the hashes in which its addresses lie.
+-- The parts of a group, by the hashes that have its addresses.
 local function parts_of(plan, name, first, last, expect, record)
     local network = sub(name, 3)
     local parts, index, base = {}, plan.prefix .. 'i6:' .. network, plan.prefix .. '6:' .. network .. ':'
@@ -22,8 +22,9 @@ local function parts_of(plan, name, first, last, expect, record)
     return parts
 end
 
--- Where the addresses of a list of records stand in it, in their order: by numbers, which are sorted by themselves, of the digits
--- behind those that all have in common, and of the place. Where these tell some of them not apart, all are compared.
+-- Returns the places of the addresses in a list of records, in the order of the addresses. Sorts numbers, which is fast: each
+-- consists of the first digits after the common beginning of all addresses, and of the place. If these digits do not tell all
+-- addresses apart, the addresses themselves are compared.
 local function in_order(all)
     local common, numbers, order, last = #all[1], {}, {}, nil
     local begins = all[1]
@@ -50,14 +51,14 @@ local function in_order(all)
     return order
 end
 
--- Cuts a hash that grew too long: its lower addresses stay, the others move on to new ones.
+-- Splits a hash that grew too long: its lowest addresses stay, the others move to new hashes.
 local function cut(p)
     local all = call('HGETALL', p.key)
     local prefix, network = p.plan.prefix, network_of(p)
     local order = in_order(all)
     local from = LEAF_CUT + 1
     if #order > 2 * LEAF_CUT then
-        -- It is no compact hash any more, and would not become one again by losing fields.
+        -- Redis no longer encodes it compactly, and would not do so again if it only lost fields.
         call('DEL', p.key)
         from = 1
     end
