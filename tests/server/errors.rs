@@ -374,6 +374,10 @@ fn server(kind: ErrorKind) -> (TestServer, Client) {
     };
     let server = TestServer::with(|options| {
         options.hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
+        if kind == ErrorKind::NotReady {
+            // What is asked while a network is loaded is to be refused, after no longer than the product waits.
+            options.hooks.deferred_ms_max = None;
+        }
         options.config.server.max_line_bytes = 1_024;
         if kind == ErrorKind::Overloaded {
             options.config.server.max_connections = 1;

@@ -36,10 +36,16 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }
 
+/// How long a server with `patient` hooks waits for what a test holds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a client waits for an answer: a server that gives up waiting says more than a test that gave up at that moment.
+const ANSWERED: Duration = Duration::from_secs(120);
+
 /// Hooks with which no commit and no load of a network is given up while a test holds it, or because the machine is busy.
 pub fn patient() -> Hooks {
-    let deferred_ms_max = Some(Arc::new(AtomicU64::new(60_000)));
-    Hooks { commit_deadline: Some(Duration::from_secs(60)), deferred_ms_max, ..Hooks::default() }
+    let deferred_ms_max = Some(Arc::new(AtomicU64::new(PATIENCE.as_secs() * 1_000)));
+    Hooks { commit_deadline: Some(PATIENCE), deferred_ms_max, ..Hooks::default() }
 }
 
 pub struct TestServer {
@@ -172,7 +178,7 @@ impl Asked {
 
 impl Client {
     pub fn to(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(ANSWERED)).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
         Self { stream, reader, next: 0, asked: Asked::default() }
@@ -255,7 +261,7 @@ impl Client {
     pub fn silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let silent = self.reader.fill_buf().is_err();
-        self.stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        self.stream.set_read_timeout(Some(ANSWERED)).unwrap();
         silent
     }
 
@@ -335,7 +341,7 @@ pub fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> (u16, 
 /// One HTTP exchange with given headers: status and body.
 pub fn http_with(address: std::net::SocketAddr, request: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(ANSWERED)).unwrap();
     let head =
         format!("{request} HTTP/1.1\r\n{headers}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).unwrap();

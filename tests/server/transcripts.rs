@@ -91,11 +91,7 @@ impl Play {
 
     fn client(&mut self, number: usize) -> &mut Client {
         let server = &self.server;
-        self.clients[number].get_or_insert_with(|| {
-            let client = server.client();
-            client.stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-            client
-        })
+        self.clients[number].get_or_insert_with(|| server.client())
     }
 
     /// Plays the lines, and returns them as they went.
