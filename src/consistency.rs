@@ -102,8 +102,8 @@
 //! grants the same addresses; B comes back and sees a later head: to B it looks as if nothing had gone back.* So each head
 //! names its token, its number and a digest of everything before it. Batches on an owner's own line are played again, byte
 //! for byte. The others become a *late journal*: claims that the present owner grants again if address and slot are free. If
-//! they are not, the network has a conflict and grants nothing until somebody decides; nobody loses an address, and no claim
-//! is dropped. [`store::late`](crate::store::late); shown by
+//! they are not, the network has a conflict, grants nothing, and lets no subnet go, until somebody decides; nobody loses an
+//! address, and no claim is dropped. [`store::late`](crate::store::late); shown by
 //! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
 //! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`,
 //! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`,

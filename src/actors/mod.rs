@@ -197,8 +197,8 @@ impl Fault {
             }
             Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
             Fault::Contested { network, .. } => format!(
-                "after a failover two holders claim one address of network `{network}`, so nothing new is granted there until \
-                 an operator decides (cluster.conflicts, cluster.accept)"
+                "after a failover two holders claim one address of network `{network}`, so nothing new is granted there, \
+                 and no subnet leaves it, until an operator decides (cluster.conflicts, cluster.accept)"
             ),
             Fault::Internal { id } => format!("a bug in the server; its log has the details under {id}"),
         }

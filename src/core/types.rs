@@ -485,12 +485,9 @@ mod tests {
 
     #[test]
     fn an_id_has_one_spelling() {
-        let id = NetworkId(0x1234);
+        let id = NetworkId(0xabcd);
         assert_eq!(id.to_string().parse::<NetworkId>().unwrap(), id);
-        assert!(
-            id.to_string().to_uppercase().parse::<NetworkId>().is_err()
-                || !id.to_string().contains(char::is_alphabetic)
-        );
-        assert!("00000000000000000000000000001234".parse::<NetworkId>().is_err());
+        assert!(id.to_string().to_uppercase().parse::<NetworkId>().is_err());
+        assert!("0000000000000000000000000000abcd".parse::<NetworkId>().is_err());
     }
 }

@@ -42,8 +42,8 @@ fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<
 }
 
 impl NetworkActor {
-    /// Decides, but grants nothing while two claim an address here, and chooses no address in a restored register that was not
-    /// accepted yet.
+    /// Decides, but grants nothing while two claim an address here, nor lets a subnet go where it would be granted, and chooses no
+    /// address in a restored register that was not accepted yet.
     pub(super) fn decide_wary(
         &self,
         command: &Command,
@@ -53,7 +53,10 @@ impl NetworkActor {
             Ok(decision) if self.shared.info.restored_from.is_some() && decision.chooses(command) => {
                 Err(Box::new(restored()))
             }
-            Ok(decision) if decision.grants() && !self.network.config().conflicts.is_empty() => {
+            Ok(decision)
+                if (decision.grants() || matches!(command, Command::MoveOut { .. }))
+                    && !self.network.config().conflicts.is_empty() =>
+            {
                 let (index, instance) = granted_to(command, &decision);
                 let (network, retry_after_ms) = (self.network.config().name.clone(), CONFLICTS_RETRY_AFTER_MS);
                 Err(Box::new(Fault::Contested { network, index, instance, retry_after_ms }))

@@ -266,11 +266,12 @@ fn commit(ask: &Settle, all: &[Holding<'_>], draft: &mut Draft<'_>) -> Result<Se
     Ok(Settled { released, decided: leaving.into_keys().collect(), earlier })
 }
 
-/// Did the plan grant it, or find it held with a lease that the commit is to end? What came after the apply is in no plan
-/// and keeps its own lease. The plan recorded what it found, because times prove nothing if a clock jumped.
+/// Did the plan find it held with a lease, which the commit is to end, also if it was renewed since? What was permanent at the
+/// apply, or came after it, keeps the lease that it was given later. The plan recorded what it found, because times prove nothing
+/// if a clock jumped.
 fn is_kept_by(held: &Reservation, plan: u64) -> bool {
     let was_kept = held.planned.as_ref().and_then(|planned| planned.kept) == Some(plan);
-    (was_kept || granted_by(held, plan)) && held.obsolete.is_none() && held.leaving().is_none()
+    was_kept && held.obsolete.is_none() && held.leaving().is_none()
 }
 
 /// What a commit lets go, by address.

@@ -68,7 +68,8 @@ pub struct Planned {
     pub settled: Option<u64>,
     /// Made current again by this plan, and what made it obsolete before. A revert of the plan makes it obsolete again.
     pub revived: Option<(u64, Obsolete)>,
-    /// Had a lease when this plan decided to keep it: the commit makes it permanent. A lease that is set later stays.
+    /// Had a lease when this plan decided to keep it: the commit makes it permanent, also if the lease was renewed since. Without
+    /// this a lease that is set after the apply stays.
     pub kept: Option<u64>,
     /// Had a chosen address until this plan named it: a revert makes it a chosen one again.
     pub was_chosen: Option<u64>,

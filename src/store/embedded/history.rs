@@ -140,9 +140,13 @@ impl Reading {
             && let Some(next) = self.next_of(segment, at).filter(|next| next < end)
         {
             at = next;
-            buffer.resize(piece.min(end - at) as usize, 0);
-            super::disk::read_exact(&**file, &mut buffer, at).map_err(problem::io("reading", &segment.path))?;
-            let read = self.piece(&buffer);
+            let wanted = piece.min(end - at) as usize;
+            if buffer.len() < wanted {
+                buffer = vec![0; wanted];
+            }
+            let buffer = &mut buffer[..wanted];
+            super::disk::read_exact(&**file, buffer, at).map_err(problem::io("reading", &segment.path))?;
+            let read = self.piece(buffer);
             let (length, cut) =
                 read.map_err(|(place, problem)| problem::unreadable_at(&segment.path, at + place as u64, problem))?;
             if length == 0 && (cut <= buffer.len() || at + cut as u64 > *end) {

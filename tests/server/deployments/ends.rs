@@ -291,6 +291,24 @@ fn what_a_plan_keeps_is_held_for_good_from_its_commit_on() {
 }
 
 #[test]
+fn a_lease_that_is_set_behind_an_apply_outlives_its_commit_and_one_that_was_renewed_does_not() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let slot = |owner: &str| json!({"network": "lan", "scope": "shop", "owner": owner, "ttl_seconds": 10});
+    client.ok("ip.allocate", slot("leased"));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let plan = shop.apply(&automatic(&["leased", "permanent"]));
+    for owner in ["leased", "permanent"] {
+        let renewed = shop.client.ok("ip.renew", slot(owner));
+        assert!(renewed["expires_at"].is_string(), "{renewed}");
+    }
+    shop.commit(&plan);
+    server.clock.advance_ms(20_000);
+    assert_eq!(shop.held("leased").0, ["10.0.0.2"], "the plan decided about its lease");
+    assert!(shop.held("permanent").0.is_empty(), "what was answered with an end has one");
+}
+
+#[test]
 fn a_lease_that_a_plan_kept_is_as_it_was_behind_its_revert() {
     let server = TestServer::new();
     let mut client = server.with_lan();

@@ -133,13 +133,17 @@ impl Draft<'_> {
             self.steps.iter().for_each(|step| sum.add(step));
             self.ledger().sum = Some(sum);
         }
-        let there = self.network.holdings.overlapping(range).take(DISPLACED_MAX + 1);
-        let mut standing: BTreeMap<Address, Entry> = there.map(|(address, entry)| (address, entry.clone())).collect();
+        // What the steps took away is no longer there, so it does not count towards the bound: otherwise the cut could leave
+        // out an entry that stands, and the count not show it.
+        let there = self.network.holdings.overlapping(range).map(|(address, entry)| (address, entry.clone()));
         if let Some(sum) = self.ledger.as_ref().and_then(|ledger| ledger.sum.as_ref()) {
-            standing.retain(|address, _| !sum.knows(*address));
-            standing.extend(sum.overlapping(range).map(|(address, entry)| (*address, entry.clone())));
-            return standing;
+            let there = there.filter(|(address, _)| !sum.knows(*address)).take(DISPLACED_MAX + 1);
+            let put = sum.overlapping(range).map(|(address, entry)| (*address, entry.clone()));
+            return there.chain(put).collect();
         }
+        let by_steps = |address: Address| self.steps.iter().any(|step| step.key == Key::Address(address));
+        let there = there.filter(|(address, _)| !by_steps(*address));
+        let mut standing: BTreeMap<Address, Entry> = there.take(DISPLACED_MAX + 1).collect();
         for step in &self.steps {
             let Key::Address(address) = step.key else { continue };
             match &step.state {

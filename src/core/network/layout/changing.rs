@@ -58,13 +58,13 @@ impl Layout {
             self.pools_by_address.get(at).filter(|(pool, _)| pool.first() <= range.last())
         {
             if let Some(part) = range.intersection(pool_range) {
-                self.pool_changed(index, (address, part.first().bits(), part.last().bits()), before, after, rest);
-            }
-            if rest.is_some() {
-                // The pool remembers its own addresses, except for reserved ones, which may become free again.
-                let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
-                let (first, last) = (pool_range.first().bits(), pool_range.last().bits());
-                each_gap(&self.pools[index].blocked, first, last, |start, end| rested.remove(start, end));
+                let (first, last) = (part.first().bits(), part.last().bits());
+                self.pool_changed(index, (address, first, last), before, after, rest);
+                if rest.is_some() {
+                    // The pool remembers its own addresses, except for reserved ones, which may become free again.
+                    let rested = &mut self.elsewhere[usize::from(range.family() == Family::V6)];
+                    each_gap(&self.pools[index].blocked, first, last, |start, end| rested.remove(start, end));
+                }
             }
             debug_assert_eq!(pool_range, self.pools[index].range);
             at += 1;

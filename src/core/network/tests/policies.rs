@@ -233,24 +233,48 @@ fn that_no_block_yields_because_it_cools_in_too_many_pieces_is_said() {
     assert!(!said.contains("ranges each"), "something of each is held: {said}");
 }
 
+/// The address is claimed and released.
+fn cools(net: &mut Net, at: &str) {
+    let context = net.context();
+    let claim = Claim {
+        holder: holder(at),
+        address: address(at),
+        prefix_length: None,
+        force: false,
+        options: GrantOptions::default(),
+    };
+    step(net, &Command::Claim(Box::new(claim)), context);
+    let release = Release { target: target(at), force: false, strict: false };
+    step(net, &Command::Release(Box::new(release)), context);
+}
+
+#[test]
+fn a_block_around_its_holders_own_address_is_granted_only_if_nothing_that_cools_is_left_in_it() {
+    for (cooling, is_granted) in [(500, true), (501, false), (600, false)] {
+        let with = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
+        let mut net = Net::with(with, vec![subnet("10.0.0.0/20", 0)]);
+        net.claim("b", "10.0.8.0", |_| {}).unwrap();
+        (1..=cooling).for_each(|at| cools(&mut net, &format!("10.0.{}.{}", 8 + at / 256, at % 256)));
+        let replaces = |ask: &mut Claim| (ask.prefix_length, ask.options.replace) = (Some(22), true);
+        match net.claim("b", "10.0.8.0", replaces) {
+            Ok(_) => assert!(is_granted, "beside {cooling}"),
+            Err(refused) => {
+                assert!(!is_granted, "beside {cooling}: {refused}");
+                assert!(matches!(refused, Refusal::Cools { pieces_max: 500, .. }), "{refused}");
+            }
+        }
+        net.network.check().unwrap();
+        let inside = net.network.holdings.overlapping(cidr("10.0.8.0/22").range()).count();
+        assert_eq!(inside, if is_granted { 1 } else { cooling + 1 });
+    }
+}
+
 #[test]
 fn a_block_that_cools_in_too_many_pieces_is_refused_for_now_and_given_when_they_have_cooled() {
     let cooling = |config: &mut NetworkConfig| (config.cooldown_seconds, config.cooldown_yields) = (3_600, true);
     let mut net = Net::with(cooling, vec![subnet("10.0.0.0/20", 0)]);
     let places: Vec<String> = (0..501).map(|at| format!("10.0.{}.{}", 8 + at / 128, at % 128 * 2)).collect();
-    for at in &places {
-        let context = net.context();
-        let claim = Claim {
-            holder: holder(at),
-            address: address(at),
-            prefix_length: None,
-            force: false,
-            options: GrantOptions::default(),
-        };
-        step(&mut net, &Command::Claim(Box::new(claim)), context);
-        let release = Release { target: target(at), force: false, strict: false };
-        step(&mut net, &Command::Release(Box::new(release)), context);
-    }
+    places.iter().for_each(|at| cools(&mut net, at));
     let refused = net.claim("b", "10.0.8.0", |ask| ask.prefix_length = Some(22)).map(drop).unwrap_err();
     assert!(matches!(refused, Refusal::Cools { pieces_max: 500, .. }), "{refused}");
     assert!(refused.to_string().contains("ask for smaller blocks"), "{refused}");
