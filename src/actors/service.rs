@@ -71,6 +71,8 @@ pub struct Hooks {
     pub commit_deadline: Option<Duration>,
     /// How often the self-check is made; none: as it is configured.
     pub self_check_every: Option<Duration>,
+    /// How many differences of a network the self-check looks at; none: as in the product.
+    pub odd_max: Option<usize>,
 }
 
 /// What every actor and every connection may reach.

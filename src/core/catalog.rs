@@ -266,6 +266,7 @@ impl Catalog {
     /// Forgets a network that has ended. What its intents hold stays held.
     pub fn remove(&mut self, id: NetworkId) {
         self.unlist(id);
+        self.changes.removed(id);
         self.refresh(id);
     }
 

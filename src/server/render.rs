@@ -201,7 +201,7 @@ impl Renderer {
             Done::Deployment(record, views, hindrance) => {
                 self.deployment(out, record, views, hindrance.as_deref());
             }
-            Done::Deployments { page, next } => deployments::deployments(out, page, next.as_ref()),
+            Done::Deployments { page, next } => deployments::deployments(out, page, next.is_some()),
             Done::Listed { views, count, next, order, cursor } => {
                 self.listed(out, views, *count, (next.as_ref(), order), Some(cursor), shape);
             }

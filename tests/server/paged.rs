@@ -122,6 +122,22 @@ fn what_was_there_throughout_is_listed_once_wherever_its_subnet_moves_between_tw
     }
 }
 
+/// It was to be listed in its old place, which is gone.
+#[test]
+fn a_list_is_begun_again_where_a_network_is_deleted_out_of_which_a_subnet_moved_meanwhile() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    five(&mut client);
+    let next = client.ok("ip.list", json!({"limit": 1}))["next"].clone();
+    let (method, params) = moves(4, "e", "a");
+    client.ok(method, params);
+    let page = |client: &mut Client| client.call("ip.list", json!({"after": next}));
+    assert_eq!(page(&mut client)["result"]["reservations"].as_array().unwrap().len(), 9);
+    client.ok("network.delete", json!({"network": "e"}));
+    assert_eq!(page(&mut client)["error"]["data"]["kind"], "invalid_argument");
+    assert_eq!(client.ok("ip.list", json!({}))["reservations"].as_array().unwrap().len(), 10);
+}
+
 #[test]
 fn filters_hold_for_what_moved_between_two_pages_too() {
     let server = TestServer::new();

@@ -54,6 +54,24 @@ fn a_network_that_has_what_the_store_has_not_is_stopped_and_the_others_go_on() {
     assert_eq!(outcomes(&server, "differs"), 1.0);
 }
 
+/// However much of it is gone: the next start would give all of that away.
+#[test]
+fn a_network_of_which_more_differs_than_is_looked_at_is_stopped_as_well() {
+    let every = Some(Duration::from_millis(20));
+    let server = TestServer::hooked(Hooks { self_check_every: every, odd_max: Some(10), ..patient() });
+    let mut client = server.client();
+    create(&mut client, "lan", "10.0.0.0/16");
+    for owner in 0..10 {
+        let ips = vec![json!({}); 256];
+        client.ok("ip.acquire", json!({"network": "lan", "owner": format!("web/{owner}"), "ips": ips, "brief": true}));
+    }
+    until_found(&server, "same", 8.0);
+    reads_as(&server, Some(Box::new(|image| image.networks.clear())));
+    until_found(&server, "differs", 1.0);
+    let refused = client.call("ip.allocate", json!({"network": "lan", "owner": "b"}))["error"].clone();
+    assert_eq!(refused["data"]["kind"], "network_stopped");
+}
+
 /// It has no name any more, and what is held in it is as much at stake.
 #[test]
 fn a_deleted_network_that_differs_is_named_by_its_id_where_it_is_asked_how_ready_the_server_is() {

@@ -17,7 +17,8 @@ use crate::core::state::Key;
 use crate::core::types::{Generation, Name, NetworkId, ShardTime};
 use crate::store::{Batch, Head, Seq, ShardId, StoreError};
 
-/// If more differences of a network than this might have been decided since, they are not told apart.
+/// How many differences of a network are looked at. What was decided since is left out of them, and whatever is left stops the
+/// network, so the others would say nothing new.
 const ODD_MAX: usize = 100_000;
 /// How long a look waits for decisions to be durable.
 const DURABLE_WITHIN: Duration = Duration::from_secs(10);
@@ -187,10 +188,12 @@ async fn compare(shared: &Shared, id: NetworkId, stored: Option<Arc<Network>>) -
             return None;
         }
         odd.odd.extend(compared.odd);
-        if odd.odd.len() > ODD_MAX {
-            return None;
-        }
         (odd.enqueued, odd.incarnation, after) = (enqueued, incarnation, compared.next);
+        let odd_max = shared.hooks.odd_max.unwrap_or(ODD_MAX);
+        if odd.odd.len() > odd_max && after.is_some() {
+            tracing::warn!(network = %id, "self-check: only the first {odd_max} differences are looked at");
+            after = None;
+        }
         if after.is_none() {
             odd.route = Some(route);
             return Some(odd);

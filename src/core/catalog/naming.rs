@@ -45,6 +45,8 @@ pub(super) struct Changes {
     renamed: VecDeque<(u64, NetworkId, Name)>,
     /// Number of the move, the subnet, where it was and where it went; oldest first.
     moved: VecDeque<(u64, SubnetId, NetworkId, NetworkId)>,
+    /// Lists that began before this number of changes cannot be continued: their place for a subnet that moved is gone.
+    removed: u64,
 }
 
 impl Changes {
@@ -66,13 +68,19 @@ impl Changes {
         self.arrangement = self.arrangement.wrapping_sub(hash_of(listing));
     }
 
+    /// A network is removed. What moved out of it is listed in its place, if the list began before that.
+    pub(super) fn removed(&mut self, network: NetworkId) {
+        let left = self.moved.iter().rev().find(|(_, _, from, _)| *from == network);
+        self.removed = self.removed.max(left.map_or(0, |(number, ..)| *number));
+    }
+
     /// Are all changes after this number still remembered?
     fn knows_since(&self, since: u64) -> bool {
         let oldest = |front: Option<u64>, full: bool| front.filter(|_| full).map_or(0, |number| number - 1);
         let (renamed, moved) = (&self.renamed, &self.moved);
         let forgotten = oldest(renamed.front().map(|(number, ..)| *number), renamed.len() == REMEMBERED_MAX)
             .max(oldest(moved.front().map(|(number, ..)| *number), moved.len() == REMEMBERED_MAX));
-        since >= forgotten
+        since >= forgotten.max(self.removed)
     }
 
     /// The names that the networks renamed since then had at that time.
@@ -270,5 +278,19 @@ mod tests {
         let there = |(_, cidr): (u128, &str), network| (cidr.to_owned(), network);
         assert_eq!(parts(begun), [Some(vec![there(one, 2), there(two, 1)]), Some(vec![])]);
         assert_eq!(parts(catalog.changes()), [None, None]);
+    }
+
+    #[test]
+    fn no_list_goes_on_from_before_a_move_out_of_a_network_that_is_removed() {
+        let mut catalog = Catalog::default();
+        (1..4).for_each(|id| catalog.put(listing(id, &format!("lan-{id}"))));
+        let before = catalog.naming(7);
+        catalog.moved(SubnetId(1), NetworkId(1), NetworkId(2));
+        let behind = catalog.naming(7);
+        catalog.remove(NetworkId(3));
+        assert_eq!(catalog.goes_on(7, before), Some(before), "nothing came from there");
+        catalog.remove(NetworkId(1));
+        assert_eq!(catalog.goes_on(7, before), None, "what moved was to be listed there");
+        assert_eq!(catalog.goes_on(7, behind), Some(behind), "it is listed where it is");
     }
 }

@@ -26,6 +26,45 @@ struct Offered {
     holds_block: bool,
 }
 
+/// When the first entry of a kind makes room.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    At(ShardTime),
+    /// As many entries as are looked at make none, and the others end no earlier.
+    NotBefore(ShardTime),
+    Never,
+}
+
+impl Due {
+    fn map(self, later: impl Fn(ShardTime) -> ShardTime) -> Self {
+        match self {
+            Due::At(at) => Due::At(later(at)),
+            Due::NotBefore(at) => Due::NotBefore(later(at)),
+            Due::Never => Due::Never,
+        }
+    }
+}
+
+/// When the first of these entries, by their time, makes room.
+fn due_of(entries: impl Iterator<Item = (ShardTime, Address)>, comes_back: impl Fn(Address) -> bool) -> Due {
+    for (looked_at, (at, address)) in entries.enumerate() {
+        if looked_at == DUE_LOOKED_AT_MAX {
+            return Due::NotBefore(at);
+        }
+        if comes_back(address) {
+            return Due::At(at);
+        }
+    }
+    Due::Never
+}
+
+/// The earliest time; none if it is not certain that no entry ends before.
+fn first_of(due: [Due; 3]) -> Option<ShardTime> {
+    let at = due.iter().filter_map(|due| if let Due::At(at) = due { Some(*at) } else { None }).min()?;
+    let is_first = |due: &Due| if let Due::NotBefore(other) = due { at <= *other } else { true };
+    due.iter().all(is_first).then_some(at)
+}
+
 impl Network {
     /// Why there is no room, pool by pool. Cost: O(pools, and what the draft granted). So among the many lacks of one
     /// request, only the one that is answered is worked out.
@@ -58,17 +97,15 @@ impl Network {
                 self.draws_from(pool, sets) && self.layout.pools[pool].is_unblocked(Range::single(address))
             })
         };
-        let cooling = self.holdings.cooling().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
-        let declined = self.holdings.declined().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
-        let leases = self.holdings.leases().take(DUE_LOOKED_AT_MAX).find(|(_, address)| comes_back(*address));
         let cooled = |released_at: ShardTime| released_at.after_seconds(self.config.cooldown_seconds);
         let due = [
-            cooling.map(|(released_at, _)| cooled(released_at)),
-            declined.map(|(until, _)| until),
+            due_of(self.holdings.cooling().map(|(released_at, address)| (cooled(released_at), address)), comes_back),
+            due_of(self.holdings.declined(), comes_back),
             // An address cools after its lease, unless it yields during that time.
-            leases.map(|(ends, _)| if self.config.cooldown_yields { ends } else { cooled(ends) }),
+            due_of(self.holdings.leases(), comes_back)
+                .map(|ends| if self.config.cooldown_yields { ends } else { cooled(ends) }),
         ];
-        let next = due.into_iter().flatten().min().map(|at| {
+        let next = first_of(due).map(|at| {
             let wait = at.0.saturating_sub(draft.context.now.0);
             (WallTime(draft.context.wall.0 + wait), at)
         });
@@ -123,7 +160,7 @@ impl Network {
         if in_pieces {
             parts.push(format!(
                 "of which the cooling ones lie in more than {YIELDED_PIECES_MAX} ranges each, and one grant clears at most that \
-                 many: ask for a smaller block, or again at `next_free_at`"
+                 many: ask for a smaller block, or again later (`next_free_at`, if it is told)"
             ));
         }
         if pools > 0 && !offered.holds_block {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::nouns::reserved;
+use super::pages::page_by_name;
 use super::{Renderer, held_at, list, noun};
 use crate::actors::coordinator::{DeployedAll, DeployedSlot};
 use crate::core::address::{Address, Cidr};
 use crate::core::deployment::{Deployment, SlotState};
 use crate::core::outcome::View;
 use crate::core::state::ReservedRange;
-use crate::core::types::{Name, Owner, Scope};
+use crate::core::types::{Name, Owner};
 use crate::server::text;
 use crate::wire::nouns;
 
@@ -122,12 +123,10 @@ pub(super) fn settled(out: &mut Vec<u8>, released: &[(Name, Address)]) {
 }
 
 /// `deployment.list`.
-pub(super) fn deployments(out: &mut Vec<u8>, page: &[Deployment], next: Option<&Scope>) {
-    let entry = |record: &Deployment| nouns::DeploymentEntry {
-        deployment: record.name.clone(),
-        plan: record.plan,
-        uncommitted_since: record.uncommitted_since,
+pub(super) fn deployments(out: &mut Vec<u8>, page: &[Deployment], more: bool) {
+    let entry = |out: &mut Vec<u8>, record: &Deployment| {
+        let (deployment, plan, uncommitted_since) = (record.name.clone(), record.plan, record.uncommitted_since);
+        noun(out, &nouns::DeploymentEntry { deployment, plan, uncommitted_since });
     };
-    let next = next.and_then(|name| name.as_str().parse().ok());
-    noun(out, &nouns::DeploymentListResult { deployments: page.iter().map(entry).collect(), next });
+    page_by_name(out, ("deployments", page, more), entry, |record| record.name.as_str());
 }

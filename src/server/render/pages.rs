@@ -89,10 +89,23 @@ pub(super) fn networks_page(
 }
 
 pub(super) fn scopes_page(out: &mut Vec<u8>, page: &[ScopeUsage], more: bool) {
+    page_by_name(out, ("scopes", page, more), |out, usage| noun(out, &scope(usage)), |usage| usage.scope.as_str());
+}
+
+/// Appends a page of what is listed by name: as many entries as fit, and the name with which the next page begins. `more`: is
+/// there more than these entries?
+pub(super) fn page_by_name<T>(
+    out: &mut Vec<u8>,
+    (member, page, more): (&str, &[T], bool),
+    entry: impl Fn(&mut Vec<u8>, &T),
+    name: impl Fn(&T) -> &str,
+) {
     let begin = out.len();
     let mut last = page.last().filter(|_| more);
-    out.extend_from_slice(b"{\"scopes\":[");
-    for (at, usage) in page.iter().enumerate() {
+    out.extend_from_slice(b"{");
+    text::string(out, member);
+    out.extend_from_slice(b":[");
+    for (at, one) in page.iter().enumerate() {
         if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
             last = Some(&page[at - 1]);
             break;
@@ -100,12 +113,12 @@ pub(super) fn scopes_page(out: &mut Vec<u8>, page: &[ScopeUsage], more: bool) {
         if at > 0 {
             out.push(b',');
         }
-        noun(out, &scope(usage));
+        entry(out, one);
     }
     out.push(b']');
     if let Some(last) = last {
         text::key!(out, "next");
-        text::string(out, last.scope.as_str());
+        text::string(out, name(last));
     }
     out.push(b'}');
 }
@@ -146,5 +159,29 @@ fn event_cursor(out: &mut Vec<u8>, at: Option<&Cursor>) {
     if let Some(at) = at {
         text::key!(out, "cursor");
         text::string(out, &crate::server::cursor::write(at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_by_name_that_would_be_too_long_ends_earlier_and_tells_where_the_next_one_begins() {
+        let page: Vec<String> = (0..6).map(|at| at.to_string().repeat(1 << 20)).collect();
+        let of = |page: &[String], more| {
+            let mut out = Vec::new();
+            let write = |out: &mut Vec<u8>, one: &String| text::string(out, one);
+            page_by_name(&mut out, ("many", page, more), write, |one| &one[..1]);
+            let answer: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            (
+                out.len() <= ANSWER_BYTES_MAX + (1 << 20),
+                answer["many"].as_array().unwrap().len(),
+                answer.get("next").cloned(),
+            )
+        };
+        assert_eq!(of(&page, false), (true, 4, Some("3".into())));
+        assert_eq!(of(&page[..3], false), (true, 3, None));
+        assert_eq!(of(&page[..3], true), (true, 3, Some("2".into())));
     }
 }

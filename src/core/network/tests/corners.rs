@@ -661,6 +661,28 @@ fn room_that_comes_by_itself_is_told_of_what_was_asked_for_and_of_nothing_else()
     assert_eq!((free_at("10.0.0.0/30"), free_at("2001:db8::/127")), (Some(51_000), None));
 }
 
+/// As many ends of leases are looked at as `DUE_LOOKED_AT_MAX` says, and what ends in another subnet does not help.
+#[test]
+fn when_room_comes_is_told_only_if_nothing_that_was_not_looked_at_can_come_before() {
+    for (elsewhere, is_told) in [(999, Some(121_000)), (1_000, None)] {
+        let mut net = Net::new(&["10.0.0.0/30", "10.1.0.0/20"]);
+        let ask = |net: &mut Net, owner: &str, cidr_of: &str, ttl: u64| {
+            let mut ask = wish(owner);
+            ask.wish.subnet = Some(SubnetRef::Cidr(cidr(cidr_of)));
+            ask.options.ttl_seconds = Some(ttl);
+            net.ask(ask)
+        };
+        for owner in 0..elsewhere {
+            ask(&mut net, &format!("b{owner}"), "10.1.0.0/20", 60).unwrap();
+        }
+        ask(&mut net, "declines", "10.0.0.0/30", 120).unwrap();
+        net.run(&decline("10.0.0.1", "declines", false)).unwrap();
+        ask(&mut net, "a", "10.0.0.0/30", 120).unwrap();
+        let Err(Refusal::NotEnoughCapacity(why)) = ask(&mut net, "z", "10.0.0.0/30", 1) else { panic!("it is full") };
+        assert_eq!(why.next_free_at.map(|(_, at)| at.0), is_told, "beside {elsewhere}");
+    }
+}
+
 #[test]
 fn a_scope_has_its_obsolete_reservations_among_its_reservations() {
     let mut net = Net::new(&["10.0.0.0/24"]);

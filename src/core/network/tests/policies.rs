@@ -227,7 +227,7 @@ fn that_no_block_yields_because_it_cools_in_too_many_pieces_is_said() {
     }
     let said = net.block("b", 23).unwrap_err().to_string();
     assert!(said.contains("of which the cooling ones lie in more than 256 ranges each"), "{said}");
-    assert!(said.contains("ask for a smaller block, or again at `next_free_at`"), "{said}");
+    assert!(said.contains("ask for a smaller block, or again later (`next_free_at`"), "{said}");
     net.claim("y", "10.0.3.255", |_| ()).unwrap();
     let said = net.block("b", 23).unwrap_err().to_string();
     assert!(!said.contains("ranges each"), "something of each is held: {said}");
