@@ -267,22 +267,22 @@ impl Redo {
     }
 
     fn append(&self, open: &mut OpenFile, deeds: &[Redone]) -> Result<(), StoreError> {
-        if deeds.is_empty() {
-            return Ok(());
-        }
-        let mut bytes = Vec::new();
-        for deed in deeds {
-            encode(deed, open.end + bytes.len() as u64, &mut bytes);
-        }
-        if let Err(error) = open.add(&bytes) {
-            if locked(&self.refuses).replace(self.unwritten(&error, bytes.len())).is_none() {
-                tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
+        let mut left = deeds;
+        while !left.is_empty() {
+            let (bytes, count) = encode(left, open.end);
+            if let Err(error) = open.add(&bytes) {
+                if locked(&self.refuses).replace(self.unwritten(&error, bytes.len())).is_none() {
+                    tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
+                }
+                // All of it is written again the next time: nobody knows what of it is on disk, and no client was told.
+                return Err(whole::io("writing", &self.path)(error));
             }
-            // All of it is written again the next time: nobody knows what of it is on disk, and no client was told.
-            return Err(whole::io("writing", &self.path)(error));
+            self.bytes.store(open.end - TITLE.len() as u64, Ordering::Relaxed);
+            left = &left[count..];
         }
-        *locked(&self.refuses) = None;
-        self.bytes.store(open.end - TITLE.len() as u64, Ordering::Relaxed);
+        if !deeds.is_empty() {
+            *locked(&self.refuses) = None;
+        }
         Ok(())
     }
 
