@@ -38,7 +38,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use self::frames::{Redone, TITLE, decode, encode};
+use self::frames::{Redone, TITLE, Unread, decode, encode};
 pub(super) use self::others::{LeftJournal, check_others, shards_left};
 pub(super) use self::restored::restore;
 use super::blocking::Blocking;
@@ -149,13 +149,19 @@ impl OpenFile {
     }
 }
 
-fn damaged(path: &Path, what: &str) -> StoreError {
-    let text = format!(
-        "{} {what}: it has changes that were acknowledged and that Redis may lack. Bring it back from a copy, or move \
-         it away and compare what was granted then with who uses it",
-        path.display()
-    );
-    StoreError::Damaged(text.into())
+/// The file at this place is not read.
+fn unread(path: &Path, why: Unread) -> StoreError {
+    let (path, of) = (path.display(), "it has changes that were acknowledged and that Redis may lack");
+    match why {
+        Unread::Damaged(what) => {
+            let text = format!(
+                "{path} {what}: {of}. Bring it back from a copy, or move it away and compare what was granted then with who \
+                 uses it"
+            );
+            StoreError::Damaged(text.into())
+        }
+        Unread::Newer(what) => StoreError::newer(format_args!("{path} {what}: {of}")),
+    }
 }
 
 fn path_of(directory: &Path, register: u128) -> PathBuf {
@@ -211,7 +217,7 @@ impl Redo {
             return Err(StoreError::Locked(text.into()));
         }
         let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
-        let (found, end) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
+        let (found, end) = decode(&bytes).map_err(|why| unread(&path, why))?;
         // No client was told of what is torn.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
         let open = Arc::new(tokio::sync::Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false }));

@@ -79,23 +79,31 @@ fn checksum(at: &[u8], length: &[u8], content: &[u8]) -> u32 {
     sum.finalize()
 }
 
+/// Why a file is not read. Each is the end of a sentence about it.
+#[derive(Debug)]
+pub(super) enum Unread {
+    Damaged(String),
+    /// It is as it was written, and this version cannot read it.
+    Newer(String),
+}
+
 /// All deeds of a file, and where the last whole frame ends.
-pub(super) fn decode(bytes: &[u8]) -> Result<(Vec<Redone>, u64), String> {
+pub(super) fn decode(bytes: &[u8]) -> Result<(Vec<Redone>, u64), Unread> {
     if !bytes.starts_with(TITLE.as_bytes()) {
-        return Err("begins with something else".to_owned());
+        return Err(Unread::Damaged("begins with something else".to_owned()));
     }
     let (mut deeds, mut at) = (Vec::new(), TITLE.len());
     while at < bytes.len() {
         let Some(content) = frame(bytes, at) else {
             if (at + 1..bytes.len()).any(|later| frame(bytes, later).is_some()) {
-                return Err(format!("is damaged at byte {at}"));
+                return Err(Unread::Damaged(format!("is damaged at byte {at}")));
             }
             break;
         };
         let mut rest = content;
         while !rest.is_empty() {
-            let deed = deed(&mut rest);
-            deeds.push(deed.ok_or_else(|| format!("has something at byte {at} that this version does not know"))?);
+            let unknown = || Unread::Newer(format!("has something at byte {at} that this version does not know"));
+            deeds.push(deed(&mut rest).ok_or_else(unknown)?);
         }
         at += FRAME_HEAD_BYTES + content.len();
     }

@@ -130,6 +130,33 @@ fn a_write_that_lost_any_of_its_pages_is_torn_and_what_was_written_before_it_is_
     }
 }
 
+/// Its checksum is right: nothing was lost.
+#[test]
+fn what_only_a_newer_version_reads_is_no_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let (redo, _) = opened(directory.path());
+    append(&redo, &deeds()[3..]).unwrap();
+    let path = redo.path.clone();
+    drop(redo);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let (head, content) = bytes[TITLE.len()..].split_at_mut(8 + 4 + 4);
+    content[0] = b'Z';
+    let sum = crc32fast::hash(&[&head[..12], content].concat());
+    head[12..].copy_from_slice(&sum.to_be_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let refused = Redo::open(directory.path(), 7, true).unwrap_err();
+    let unread = remaining(vec![commit(true, &[3], 2, 6), {
+        let Redone::Commit { applied, mut batches } = commit(true, &[3], 2, 7) else { panic!("it is a commit") };
+        batches[0].0.push(0);
+        Redone::Commit { applied, batches }
+    }]);
+    for refused in [refused, unread.unwrap_err()] {
+        let said = refused.to_string();
+        assert!(!matches!(refused, StoreError::Damaged(_)), "{said}");
+        assert!(said.contains("newer version of allod: start that one") && !said.contains("from a copy"), "{said}");
+    }
+}
+
 #[test]
 fn a_directory_of_another_process_is_refused_and_nothing_is_made_where_nothing_may_be_kept() {
     let directory = tempfile::tempdir().unwrap();
