@@ -88,8 +88,9 @@ pub enum StoreError {
     /// The data belongs to something else, or to a newer version. Says what it is, and what to do.
     #[error("{0}")]
     Foreign(Arc<str>),
-    /// The data is as it was written, and this version cannot read it: perhaps a newer one wrote it. That is no damage: whoever
-    /// was told so would restore a backup, and lose what was granted since. Says what it is, where, and what to do.
+    /// The data is as it was written, or nothing shows that it is not, and this version cannot read it: perhaps a newer one
+    /// wrote it. That is no damage: whoever was told so would restore a backup, and lose what was granted since. Says what it
+    /// is, where, and what to do.
     #[error("{0}")]
     Newer(Arc<str>),
     /// Another process has it open.
