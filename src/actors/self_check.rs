@@ -110,7 +110,7 @@ async fn reread(store: &dyn Store) -> Result<(), StoreError> {
 /// Is it damaged or gone, for good? Then the log says so. A store that failed because of it, for example one that was emptied,
 /// reports itself what happens next.
 fn is_unreadable(shared: &Shared, error: &StoreError, what: std::fmt::Arguments<'_>) -> bool {
-    if !error.is_unreadable() || shared.store.health() == StoreHealth::Failed {
+    if !error.stays_unread() || shared.store.health() == StoreHealth::Failed {
         tracing::debug!(error = chain(error), "self-check: {what} is left for the next time");
         return false;
     }

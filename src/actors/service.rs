@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 pub(super) use self::loading::networks_of;
 pub use self::recall::RegisterMemory;
-pub use self::starting::{CannotOwn, Parts, start};
+pub use self::starting::{CannotOwn, Parts, Unloadable, start};
 use super::clock::{Clock, Moment, ShardClock};
 use super::committer::{self, Committer, Enqueue, Reload, Staged, Unit, UnitPart};
 use super::deployments::Deployments;

@@ -8,6 +8,7 @@ use super::company::Unrelated;
 use super::occupant::Occupant;
 use super::opening::left_by_others;
 use super::{EXIT_CANNOT_START, EXIT_CANNOT_START_NOW, Unserved};
+use crate::actors::service::Unloadable;
 use crate::config::StoreKind;
 use crate::store::StoreError;
 use crate::store::redis::{WayRefusal, may_know};
@@ -36,7 +37,7 @@ pub enum CannotBegin {
     /// Another node uses the name of this one.
     NameTaken(String),
     /// Somebody must look.
-    AsItIs(String),
+    AsItIs(Unloadable),
     /// This node cannot talk to a node that is there, for lack of a common secret.
     Unrelated(Unrelated),
 }
@@ -57,10 +58,14 @@ pub(super) const READ_ONLY_HINT: &str = "its file system is mounted read-only (`
                                          it again with its files as they are, and start the server; or it is read-only for a unit \
                                          alone that does not name it in `ReadWritePaths=`";
 
+/// What to do about a register in files that is as it was written, and that this version cannot read.
+const NEWER_HINT: &str = "start the version of allod that wrote it, or a newer one: nothing is lost, whereas a backup lacks what was \
+                          granted since; nothing was changed";
+
 impl From<StoreError> for CannotBegin {
     fn from(error: StoreError) -> Self {
         let problem = super::chain(&error);
-        if may_pass(&error) { Self::Now(problem) } else { Self::AsItIs(problem) }
+        if may_pass(&error) { Self::Now(problem) } else { Self::AsItIs(Unloadable::because(&error, problem)) }
     }
 }
 
@@ -124,7 +129,9 @@ impl CannotStart {
         }
         let hint = match error {
             // These errors already say what to do.
-            StoreError::Foreign(_) | StoreError::Damaged(_) | StoreError::Invalid(_) if store == StoreKind::Redis => {
+            StoreError::Foreign(_) | StoreError::Newer(_) | StoreError::Damaged(_) | StoreError::Invalid(_)
+                if store == StoreKind::Redis =>
+            {
                 "nothing was changed there; `store.redis` (`--redis URL`) and `store.prefix` (in config/server.toml, or as \
                  ALLOD_STORE__PREFIX) say which register it is"
             }
@@ -151,6 +158,7 @@ impl CannotStart {
             StoreError::Foreign(_) => {
                 "nothing was changed there; `store.directory` (`--data DIR`) says which register it is"
             }
+            StoreError::Newer(_) => NEWER_HINT,
             StoreError::HistoryDamaged(_) => {
                 "`allod serve --give-up-history`, once, starts it without that history: no state is lost, whereas a backup \
                  would lose some"
@@ -210,7 +218,10 @@ impl CannotStart {
     /// A shard was opened but cannot be loaded.
     pub(super) fn register(cannot: CannotBegin, store: StoreKind) -> Self {
         let problem = match cannot {
-            CannotBegin::AsItIs(problem) => problem,
+            CannotBegin::AsItIs(Unloadable { problem, is_newer: true }) if store == StoreKind::Embedded => {
+                return Self::new(problem, NEWER_HINT);
+            }
+            CannotBegin::AsItIs(Unloadable { problem, .. }) => problem,
             CannotBegin::NameTaken(problem) => {
                 let hint = "`allod cluster nodes` shows where the other one is: start this one with another `--node NAME` (the \
                  default is the name of the machine), or stop one of the two; nothing was changed in Redis";
@@ -352,6 +363,20 @@ mod tests {
             CannotStart::register(CannotBegin::NameTaken("another node of the name `a`".into()), StoreKind::Redis);
         assert!(cannot.hint.contains("`--node NAME`") && !cannot.hint.contains("deploy/README"), "{}", cannot.hint);
         assert!(!cannot.may_pass);
+    }
+
+    #[test]
+    fn nobody_is_told_to_restore_what_only_a_newer_version_reads() {
+        let hints = |error: StoreError| {
+            let opened = CannotStart::store(String::new(), &error, StoreKind::Embedded);
+            [opened.hint, CannotStart::register(error.into(), StoreKind::Embedded).hint]
+        };
+        for hint in hints(StoreError::newer("log/1 has at offset 7 something")) {
+            assert!(hint.contains("or a newer one") && !hint.contains("restore"), "{hint}");
+        }
+        for hint in hints(StoreError::Damaged("log/1 is damaged at offset 7".into())) {
+            assert!(hint.contains("`allod restore`"), "{hint}");
+        }
     }
 
     #[test]

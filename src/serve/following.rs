@@ -72,8 +72,8 @@ impl Keeper {
                 CannotOwn::Overtaken(problem)
                 | CannotOwn::NotFirst(problem)
                 | CannotOwn::Unreachable(problem)
-                | CannotOwn::Full(problem)
-                | CannotOwn::Damaged(problem) => problem.clone(),
+                | CannotOwn::Full(problem) => problem.clone(),
+                CannotOwn::Damaged(unloadable) => unloadable.problem.clone(),
             };
             tracing::warn!(problem, "this node does not own the register: {why}");
             self.wait(why, NotReadyReason::NoOwner);

@@ -155,6 +155,7 @@ pub fn copy_register(
                 _ => Obstacle::Refused,
             },
             CannotCopy::Source(StoreError::Foreign(_)) if from.join(REDIS_FILE).is_file() => Obstacle::InRedis,
+            CannotCopy::Source(StoreError::Newer(_)) => Obstacle::Foreign,
             CannotCopy::Source(StoreError::Foreign(_)) if is_plain(from) => Obstacle::Foreign,
             CannotCopy::Source(StoreError::Foreign(_)) => Obstacle::NoSource,
             CannotCopy::Source(StoreError::Locked(_)) => Obstacle::InUse,
@@ -386,6 +387,7 @@ pub fn open_source(route: &MoveRoute) -> Result<MoveSource, Unmoved> {
             StoreError::Damaged(_) if matches!(route.from, MoveEnd::Redis { .. }) => {
                 "nothing was changed: bring the data of Redis back, then run `allod migrate FROM TO` again"
             }
+            StoreError::Newer(_) => "nothing was changed: run `allod migrate FROM TO` of the version that wrote it, or of a newer one",
             StoreError::Locked(_) => "stop the server that has it open, then run `allod migrate FROM TO` again",
             StoreError::HistoryDamaged(_) => {
                 "`allod serve --give-up-history`, once, makes it whole without that history; stop it, then run this again"

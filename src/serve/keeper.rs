@@ -48,7 +48,7 @@ use super::meeting::{MEETS_EVERY, meet_others, node};
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::self_check;
-use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared};
+use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared, Unloadable};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, NotReadyReason, outlet};
 use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
@@ -413,7 +413,7 @@ impl Keeper {
         }
         match found {
             Ok(()) => self.was_fenced = false,
-            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(problem)) if self.failed() => {
+            Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(Unloadable { problem, .. })) if self.failed() => {
                 return Some(Over::Failed(problem));
             }
             Err(cannot @ CannotOwn::Held { .. }) => {

@@ -88,6 +88,11 @@ pub enum StoreError {
     /// The data belongs to something else, or to a newer version. Says what it is, and what to do.
     #[error("{0}")]
     Foreign(Arc<str>),
+    /// The data is as it was written, or nothing shows that it is not, and this version cannot read it: perhaps a newer one
+    /// wrote it. That is no damage: whoever was told so would restore a backup, and lose what was granted since. Says what it
+    /// is, where, and what to do.
+    #[error("{0}")]
+    Newer(Arc<str>),
     /// Another process has it open.
     #[error("{0}")]
     Locked(Arc<str>),
@@ -124,6 +129,9 @@ pub enum StoreError {
     Invalid(Arc<str>),
 }
 
+/// What to do about something that is as it was written and that this version cannot read.
+pub(crate) const PERHAPS_NEWER: &str = "it is perhaps of a newer version of allod: start that one";
+
 /// Why another owner goes first. The store can be reached, and will accept later what it refuses now.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -139,6 +147,16 @@ impl StoreError {
     pub(crate) fn is_another_first(&self) -> bool {
         let Self::Io { source, .. } = self else { return false };
         source.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<AnotherFirst>)
+    }
+
+    /// Something is as it was written, and this version cannot read it; `what` says where it is, and how it looks.
+    pub(crate) fn newer(what: impl std::fmt::Display) -> Self {
+        Self::Newer(format!("{what}; {PERHAPS_NEWER}").into())
+    }
+
+    /// Will the next start of this version not be able to read it either?
+    pub(crate) fn stays_unread(&self) -> bool {
+        self.is_unreadable() || matches!(self, Self::Newer(_))
     }
 
     /// Is the content wrong or gone? A disk that cannot read a sector now will not read it later either; other errors of the
@@ -170,6 +188,15 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_a_newer_version_reads_stays_unread_and_nothing_of_it_is_to_be_given_up() {
+        let newer = StoreError::newer("log/1 has something");
+        assert_eq!((newer.stays_unread(), newer.is_unreadable()), (true, false));
+        let damaged = StoreError::Damaged("log/1 is damaged".into());
+        assert_eq!((damaged.stays_unread(), damaged.is_unreadable()), (true, true));
+        assert!(!StoreError::Full.stays_unread());
+    }
 
     #[test]
     fn what_failed_says_its_cause_and_says_it_once() {

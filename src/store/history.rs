@@ -65,13 +65,13 @@ impl RecordedBatch {
     /// Decodes the batch.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if the bytes are not a batch, or are another one.
+    /// [`StoreError::Newer`] if this version cannot read the bytes, [`StoreError::Damaged`] if they are another batch.
     pub fn decode(&self) -> Result<Batch, StoreError> {
-        let batch = codec::decode_batch(&self.bytes).map_err(|error| self.damaged(&error))?;
+        let batch = codec::decode_batch(&self.bytes).map_err(|error| self.newer(&error))?;
         if (batch.shard, batch.seq) == (self.shard, self.seq) {
             Ok(batch)
         } else {
-            Err(self.damaged(&"has the content of another one"))
+            Err(StoreError::Damaged(format!("{} has the content of another one", self.named()).into()))
         }
     }
 
@@ -80,7 +80,7 @@ impl RecordedBatch {
     /// # Errors
     /// As for [`RecordedBatch::decode`].
     pub fn place(&self, digest: Digest) -> Result<Place, StoreError> {
-        let header = codec::batch_header(&mut codec::Reader::new(&self.bytes)).map_err(|error| self.damaged(&error))?;
+        let header = codec::batch_header(&mut codec::Reader::new(&self.bytes)).map_err(|error| self.newer(&error))?;
         let (shard, epoch, seq) = (self.shard.0, header.epoch.0, self.seq.0);
         Ok(Place { shard, epoch, seq, steps: None, digest: digest.0 })
     }
@@ -105,7 +105,7 @@ impl RecordedBatch {
             }
             Ok::<(), CodecError>(())
         });
-        walked.map_err(|error| self.damaged(&error))?;
+        walked.map_err(|error| self.newer(&error))?;
         Ok(found)
     }
 
@@ -135,13 +135,17 @@ impl RecordedBatch {
             }
             Ok(())
         });
-        walked.map_err(|error| self.damaged(&error))?;
+        walked.map_err(|error| self.newer(&error))?;
         Ok(passing)
     }
 
-    fn damaged(&self, problem: &dyn std::fmt::Display) -> StoreError {
-        let text = format!("batch {} in the history of shard {} {problem}", self.seq.0, self.shard.0);
-        StoreError::Damaged(text.into())
+    fn named(&self) -> String {
+        format!("batch {} in the history of shard {}", self.seq.0, self.shard.0)
+    }
+
+    /// The bytes have the checksum of their frame, or the digest of their line.
+    fn newer(&self, error: &CodecError) -> StoreError {
+        StoreError::newer(format_args!("{} {error}", self.named()))
     }
 
     /// The digest of the line including this batch, if the batch follows a line that stands at `parent`; none if it belongs
@@ -164,4 +168,25 @@ pub(crate) fn is_full(recorded: &[RecordedBatch], read_bytes: usize, bytes: usiz
 /// The stretch that asks for at most `limit` batches after `after`.
 pub(crate) fn next(shard: ShardId, after: Seq, limit: usize) -> Stretch {
     Stretch { shard, after, until: Seq(after.0.saturating_add(limit as u64)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::codec::samples;
+
+    #[test]
+    fn a_batch_that_only_a_newer_version_reads_is_no_damage() {
+        let batch = samples::full_batch();
+        let mut bytes = Vec::new();
+        fence::encode(&batch, codec::Format::FIRST, &mut bytes).unwrap();
+        let recorded = |bytes: &[u8], shard| RecordedBatch { shard, seq: batch.seq, digest: None, bytes: bytes.into() };
+        assert_eq!(recorded(&bytes, batch.shard).decode().unwrap(), batch);
+        let other = recorded(&bytes, ShardId(batch.shard.0 + 1)).decode().unwrap_err();
+        assert!(matches!(other, StoreError::Damaged(_)), "{other}");
+        bytes.push(0);
+        let longer = recorded(&bytes, batch.shard).decode().unwrap_err();
+        assert!(!matches!(longer, StoreError::Damaged(_)), "{longer}");
+        assert!(longer.to_string().contains("newer version of allod: start that one"), "{longer}");
+    }
 }

@@ -13,6 +13,8 @@
 
 mod format;
 mod journal;
+#[cfg(test)]
+pub(super) mod tests;
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -21,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::journal::{ClaimName, Late, OtherChange};
 
-use self::format::{answered_text, decode, decode_answered, encode};
+use self::format::{Unread, answered_text, decode, decode_answered, encode};
 use self::journal::AnsweredClaims;
 use super::{Digest, ShardId, StoreError, whole};
 use crate::core::address::Address;
@@ -39,9 +41,9 @@ pub struct Lates {
     directory: Option<PathBuf>,
     register: u128,
     pending: Mutex<Vec<Arc<Late>>>,
-    /// Held while a file is written. Two threads that note answers at the same time would write the same file, and the older
-    /// note could be the one that remains.
-    writing: Mutex<()>,
+    /// The highest number of a journal. Held while a file is written: two threads that note answers at the same time would
+    /// write the same file, and the older note could be the one that remains.
+    writing: Mutex<u64>,
 }
 
 impl Lates {
@@ -51,33 +53,26 @@ impl Lates {
     /// # Errors
     /// A file cannot be read, is damaged, or belongs to another register: a journal is never taken for less than it is.
     pub fn open(directory: Option<&Path>, register: u128, gives_up_others: bool) -> Result<Self, StoreError> {
-        let mut pending = Vec::new();
+        let mut found = Vec::new();
         let files = directory.map(|directory| files(directory).map_err(whole::io("listing", directory)));
         for path in files.transpose()?.unwrap_or_default() {
             let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
-            let damaged = |what: &str| {
-                let text = format!(
-                    "{} {what}: it has changes that were acknowledged and that the register lacks. Bring it back from a \
-                     copy, or move it away and tell those whom it concerns by hand",
-                    path.display()
-                );
-                StoreError::Damaged(text.into())
-            };
-            let (of, late) = decode(&bytes).map_err(|what| damaged(&what))?;
+            let (number, of, late) = decode(&bytes).map_err(|what| unread(&path, what))?;
             if of == register {
                 read_answered(&path, register, &late)?;
-                pending.push(Arc::new(late));
+                found.push((number, Arc::new(late)));
             } else if gives_up_others {
                 give_up(&path, &[late])?;
             } else {
                 return Err(of_another(&path, ""));
             }
         }
+        found.sort_by_key(|(number, _)| *number);
         Ok(Self {
             directory: directory.map(Path::to_owned),
             register,
-            pending: Mutex::new(pending),
-            writing: Mutex::default(),
+            writing: Mutex::new(found.last().map_or(0, |(number, _)| *number)),
+            pending: Mutex::new(found.into_iter().map(|(_, late)| late).collect()),
         })
     }
 
@@ -87,8 +82,8 @@ impl Lates {
     /// # Errors
     /// It cannot be written.
     pub fn add(&self, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Result<Arc<Late>, StoreError> {
-        let _alone = locked(&self.writing);
-        let (late, known) = self.write(shard, digest, batches)?;
+        let mut last = locked(&self.writing);
+        let (late, known) = self.write(&mut last, shard, digest, batches)?;
         self.shows(vec![(Arc::clone(&late), known)]);
         Ok(late)
     }
@@ -99,11 +94,11 @@ impl Lates {
     /// # Errors
     /// One cannot be written. Those before it are noted.
     pub fn add_together(&self, several: &[(ShardId, Digest, Vec<Vec<u8>>)]) -> Result<(), StoreError> {
-        let _alone = locked(&self.writing);
+        let mut last = locked(&self.writing);
         let mut written = Vec::with_capacity(several.len());
         let mut failed = None;
         for (shard, digest, batches) in several {
-            match self.write(*shard, *digest, batches) {
+            match self.write(&mut last, *shard, *digest, batches) {
                 Ok(one) => written.push(one),
                 Err(error) => {
                     failed = Some(error);
@@ -127,9 +122,11 @@ impl Lates {
         }
     }
 
-    /// Writes a journal. Returns it, and the one that was known before; both are the known one if that is as long.
+    /// Writes a journal, with the number after the `last` one. Returns it, and the one that was known before; both are the
+    /// known one if that is as long.
     fn write(
         &self,
+        last: &mut u64,
         shard: ShardId,
         digest: Digest,
         batches: &[Vec<u8>],
@@ -138,8 +135,12 @@ impl Lates {
         if let Some(known) = known.as_ref().filter(|known| known.batches.len() >= batches.len()) {
             return Ok((Arc::clone(known), Some(Arc::clone(known))));
         }
-        let bytes = encode(self.register, shard, digest, batches);
-        let (_, late) = decode(&bytes).map_err(|what| StoreError::Invalid(format!("a late journal {what}").into()))?;
+        *last += 1;
+        let bytes = encode(*last, self.register, shard, digest, batches);
+        let (_, _, late) = decode(&bytes).map_err(|why| {
+            let (Unread::Damaged(what) | Unread::Newer(what)) = why;
+            StoreError::Invalid(format!("a late journal {what}").into())
+        })?;
         if let Some(known) = &known {
             *locked(&late.answered) = self.still_answered(known, &late)?;
         }
@@ -247,6 +248,20 @@ impl Lates {
     }
 }
 
+/// The journal at this place is not read.
+fn unread(path: &Path, why: Unread) -> StoreError {
+    let (path, of) = (path.display(), "it has changes that were acknowledged and that the register lacks");
+    match why {
+        Unread::Damaged(what) => {
+            let text = format!(
+                "{path} {what}: {of}. Bring it back from a copy, or move it away and tell those whom it concerns by hand"
+            );
+            StoreError::Damaged(text.into())
+        }
+        Unread::Newer(what) => StoreError::newer(format_args!("{path} {what}: {of}")),
+    }
+}
+
 /// The journal belongs to another register, for example because the register was moved or restored before the changes were
 /// brought.
 pub(super) fn of_another(path: &Path, more: &str) -> StoreError {
@@ -300,7 +315,8 @@ fn beside(path: &Path, prefix: &str) -> PathBuf {
     path.with_file_name(format!("{prefix}{}", name.strip_prefix(PREFIX).unwrap_or(&name)))
 }
 
-/// The journals of a directory, in the order in which they were written; none if the directory does not exist yet.
+/// The journals of a directory, by the time of each file; none if the directory does not exist yet. Those without a number
+/// have no other order.
 fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     let listed = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -336,272 +352,4 @@ fn read_answered(path: &Path, register: u128, late: &Late) -> Result<(), StoreEr
     })?;
     *locked(&late.answered) = AnsweredClaims { kept: claims.len(), claims };
     Ok(())
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    #![allow(clippy::disallowed_methods, reason = "files are damaged here")]
-
-    use super::format::TITLE;
-    use super::*;
-    use crate::core::state::{Event, EventKind, Key, Lease, Reservation, State, Step};
-    use crate::core::types::{Generation, NetworkId, Scope, ShardTime, SlotKey, WallTime};
-    use crate::store::codec::Format;
-    use crate::store::{Act, Batch, Epoch, Seq, Token, fence};
-
-    fn batches(count: u64) -> Vec<Vec<u8>> {
-        let batch = |seq| Batch {
-            shard: ShardId(3),
-            epoch: Epoch(2),
-            token: Token(7),
-            seq: Seq(seq),
-            time: ShardTime(seq),
-            generation: Generation(1),
-            acts: Vec::new(),
-        };
-        (1..=count).map(|seq| encoded(&batch(seq))).collect()
-    }
-
-    fn encoded(batch: &Batch) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        fence::encode(batch, Format::FIRST, &mut bytes).unwrap();
-        bytes
-    }
-
-    /// One batch that grants these addresses in network 7.
-    pub(in crate::store) fn granted(addresses: &[&str]) -> Vec<Vec<u8>> {
-        held(addresses, None)
-    }
-
-    /// One batch that grants these addresses, or that renews what was held until then.
-    fn held(addresses: &[&str], renewed: Option<u64>) -> Vec<Vec<u8>> {
-        let step = |(at, address): (usize, &&str)| {
-            let address: Address = address.parse().unwrap();
-            let owner = format!("owner-{at}");
-            let holder = SlotKey { scope: Scope::default(), owner: owner.parse().unwrap(), slot: "0".parse().unwrap() };
-            let width = address.family().width();
-            let held = Reservation::plain(holder, Generation(77), width, WallTime(1_772_356_360_000));
-            let lease = |ends| Lease { ends: ShardTime(ends), ttl_seconds: std::num::NonZeroU64::MIN };
-            let before = renewed.map(|ends| Arc::new(Reservation { lease: Some(lease(ends)), ..held.clone() }));
-            let state = Some(State::Entry(Entry::Held(Arc::new(held))));
-            let kind = if before.is_some() { EventKind::Renewed } else { EventKind::Granted };
-            let expect = before.as_ref().map(|before| before.generation.0);
-            Step { key: Key::Address(address), expect, state, event: Some(Event { kind, before }) }
-        };
-        let steps = addresses.iter().enumerate().map(step).collect();
-        let (network, wall, by) = (NetworkId(7), WallTime(0), "anonymous".into());
-        let act = Act { network, wall, by, reason: None, transaction: None, steps };
-        vec![encoded(&first_batch(vec![act]))]
-    }
-
-    pub(super) fn first_batch(acts: Vec<Act>) -> Batch {
-        Batch {
-            shard: ShardId(3),
-            epoch: Epoch(2),
-            token: Token(7),
-            seq: Seq(1),
-            time: ShardTime(1),
-            generation: Generation(1),
-            acts,
-        }
-    }
-
-    #[test]
-    fn what_is_late_is_there_after_a_restart_until_it_is_dealt_with() {
-        let directory = tempfile::tempdir().unwrap();
-        let inside = directory.path().join("new");
-        let lates = Lates::open(Some(&inside), 5, false).unwrap();
-        let first = lates.add(ShardId(3), Digest(1), &batches(2)).unwrap();
-        assert_eq!(lates.add(ShardId(3), Digest(1), &batches(2)).unwrap(), first);
-        lates.add(ShardId(3), Digest(2), &batches(1)).unwrap();
-        let again = Lates::open(Some(&inside), 5, false).unwrap();
-        assert_eq!(again.all().len(), 2);
-        let found = again.all().into_iter().find(|late| late.digest == Digest(1)).unwrap();
-        assert_eq!((&found, found.batches.len()), (&first, 2));
-        assert!(matches!(Lates::open(Some(&inside), 6, false), Err(StoreError::Foreign(_))), "of another register");
-        again.remove(&found).unwrap();
-        assert_eq!(again.all().len(), 1);
-        assert_eq!(Lates::open(Some(&inside), 5, false).unwrap().all().len(), 1);
-        // Without a directory, a journal lasts as long as the process.
-        let nowhere = Lates::open(None, 5, false).unwrap();
-        let late = nowhere.add(ShardId(3), Digest(1), &batches(2)).unwrap();
-        nowhere.remove(&late).unwrap();
-        assert!(nowhere.all().is_empty());
-    }
-
-    #[test]
-    fn a_directory_that_cannot_be_listed_is_not_taken_for_one_without_late_journals() {
-        let directory = tempfile::tempdir().unwrap();
-        let place = directory.path().join("data");
-        assert!(Lates::open(Some(&place), 5, false).unwrap().all().is_empty(), "it is not made yet");
-        std::fs::write(&place, b"").unwrap();
-        assert!(matches!(Lates::open(Some(&place), 5, false), Err(StoreError::Io { .. })));
-    }
-
-    fn addresses(late: &Late) -> Vec<String> {
-        late.claims().into_values().flatten().map(|(address, _)| address.to_string()).collect()
-    }
-
-    #[test]
-    fn what_was_answered_is_asked_by_nobody_any_more_also_after_a_restart() {
-        let directory = tempfile::tempdir().unwrap();
-        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
-        let lates = open();
-        let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1", "10.0.0.2", "2001:db8::1"])).unwrap();
-        assert_eq!(addresses(&late), ["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
-        // In another network the same address is another claim.
-        let claims = late.claims().remove(&NetworkId(7)).unwrap();
-        late.answered(NetworkId(8), &claims[..1]);
-        late.answered(NetworkId(7), &[claims[0].clone(), claims[2].clone()]);
-        assert_eq!(addresses(&late), ["10.0.0.2"]);
-        assert_eq!(addresses(&open().all()[0]).len(), 3, "nobody kept it");
-        lates.keep_answered(&late).unwrap();
-        let again = open();
-        let [late] = &again.all()[..] else { panic!("one") };
-        assert_eq!(addresses(late), ["10.0.0.2"]);
-        late.answered(NetworkId(7), &claims[1..2]);
-        again.keep_answered(late).unwrap();
-        assert!(addresses(&open().all()[0]).is_empty());
-        again.remove(late).unwrap();
-        let left: Vec<_> =
-            std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left.len(), 1, "{left:?}");
-        assert!(left[0].to_string_lossy().starts_with(PAST));
-    }
-
-    #[test]
-    fn what_two_note_at_once_is_all_noted() {
-        let directory = tempfile::tempdir().unwrap();
-        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
-        let lates = open();
-        let addresses: Vec<String> = (0..40).map(|at| format!("10.0.0.{at}")).collect();
-        let granted = granted(&addresses.iter().map(String::as_str).collect::<Vec<_>>());
-        let late = lates.add(ShardId(3), Digest(1), &granted).unwrap();
-        let claims = late.claims().remove(&NetworkId(7)).unwrap();
-        let (one, other) = claims.split_at(20);
-        std::thread::scope(|scope| {
-            for some in [one, other] {
-                let (lates, late) = (&lates, &late);
-                scope.spawn(move || {
-                    for claim in some.chunks(1) {
-                        late.answered(NetworkId(7), claim);
-                        lates.keep_answered(late).unwrap();
-                    }
-                });
-            }
-        });
-        assert!(open().all()[0].claims().is_empty());
-    }
-
-    #[test]
-    fn what_was_answered_is_refused_with_one_changed_byte_cut_anywhere_or_of_another_journal() {
-        let directory = tempfile::tempdir().unwrap();
-        let lates = Lates::open(Some(directory.path()), 5, false).unwrap();
-        let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1"])).unwrap();
-        let other = lates.add(ShardId(3), Digest(2), &granted(&["10.0.0.1"])).unwrap();
-        for late in [&late, &other] {
-            late.answered(NetworkId(7), &late.claims()[&NetworkId(7)]);
-            lates.keep_answered(late).unwrap();
-        }
-        let file = |late: &Late| beside(&lates.path(late.shard, late.digest).unwrap(), ANSWERED);
-        let path = file(&late);
-        let whole = std::fs::read(&path).unwrap();
-        let changed = |at: usize| [&whole[..at], &[whole[at] ^ 1], &whole[at + 1..]].concat();
-        let damaged = (0..whole.len()).map(changed).chain((0..whole.len()).map(|length| whole[..length].to_vec()));
-        for damaged in damaged.chain([std::fs::read(file(&other)).unwrap()]) {
-            std::fs::write(&path, &damaged).unwrap();
-            let opened = Lates::open(Some(directory.path()), 5, false);
-            assert!(matches!(opened, Err(StoreError::Damaged(_))), "{}", String::from_utf8_lossy(&damaged));
-        }
-        std::fs::write(&path, &whole).unwrap();
-        assert_eq!(Lates::open(Some(directory.path()), 5, false).unwrap().all().len(), 2);
-    }
-
-    /// The answer that the renewal stands came from a line that had the grant; by then the grant is cut off as well.
-    #[test]
-    fn what_was_answered_of_a_renewal_is_no_answer_of_the_grant_where_redis_went_back_further() {
-        let directory = tempfile::tempdir().unwrap();
-        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
-        let lates = open();
-        let (grant, renewal) = (granted(&["10.0.0.1"]), held(&["10.0.0.1"], Some(5)));
-        let shorter = lates.add(ShardId(3), Digest(1), &renewal).unwrap();
-        shorter.answered(NetworkId(7), &shorter.claims()[&NetworkId(7)]);
-        lates.keep_answered(&shorter).unwrap();
-        assert!(addresses(&shorter).is_empty());
-        lates.add(ShardId(3), Digest(1), &[grant.clone(), renewal].concat()).unwrap();
-        // The same if a caller still has the shorter journal.
-        lates.keep_answered(&shorter).unwrap();
-        for lates in [&lates, &open()] {
-            assert_eq!(addresses(&lates.all()[0]), ["10.0.0.1"]);
-        }
-    }
-
-    #[test]
-    fn one_that_begins_earlier_is_in_place_of_what_was_noted_and_what_was_answered_of_that_stays_answered() {
-        let directory = tempfile::tempdir().unwrap();
-        let open = || Lates::open(Some(directory.path()), 5, false).unwrap();
-        let lates = open();
-        let (first, second) = (granted(&["10.0.0.9"]), granted(&["10.0.0.1", "10.0.0.2"]));
-        let shorter = lates.add(ShardId(3), Digest(1), &second).unwrap();
-        let name = |late: &Late, at: usize| (NetworkId(7), late.claims()[&NetworkId(7)][at].clone());
-        let (network, claim) = name(&shorter, 0);
-        shorter.answered(network, &[claim]);
-        lates.keep_answered(&shorter).unwrap();
-        // Redis went back further before anybody dealt with it.
-        let both = [first, second.clone()].concat();
-        let longer = lates.add(ShardId(3), Digest(1), &both).unwrap();
-        assert_eq!(addresses(&longer), ["10.0.0.2", "10.0.0.9"]);
-        for lates in [&lates, &open()] {
-            assert_eq!(lates.all().iter().map(|late| addresses(late)).collect::<Vec<_>>(), [["10.0.0.2", "10.0.0.9"]]);
-        }
-        assert_eq!(lates.add(ShardId(3), Digest(1), &second).unwrap(), longer, "it has that, too");
-        // A caller that still has the shorter journal deals with a part of the longer one.
-        let (network, claim) = name(&shorter, 0);
-        shorter.answered(network, &[claim]);
-        lates.remove(&shorter).unwrap();
-        for lates in [&lates, &open()] {
-            assert_eq!(lates.all().iter().map(|late| addresses(late)).collect::<Vec<_>>(), [["10.0.0.9"]]);
-        }
-        lates.remove(&longer).unwrap();
-        assert!(open().all().is_empty());
-    }
-
-    #[test]
-    fn what_a_release_before_noted_without_generations_is_asked_by_nobody_either() {
-        let directory = tempfile::tempdir().unwrap();
-        let lates = Lates::open(Some(directory.path()), 5, false).unwrap();
-        let late = lates.add(ShardId(3), Digest(1), &granted(&["10.0.0.1", "10.0.0.2"])).unwrap();
-        late.answered(NetworkId(7), &late.claims()[&NetworkId(7)][..1]);
-        lates.keep_answered(&late).unwrap();
-        let path = beside(&lates.path(late.shard, late.digest).unwrap(), ANSWERED);
-        let written = std::fs::read_to_string(&path).unwrap();
-        let (lines, _) = written.trim_end().rsplit_once('\n').unwrap();
-        let before = format!("{}\n", lines.strip_suffix(" 77").unwrap());
-        std::fs::write(&path, format!("{before}{:08x}\n", crc32fast::hash(before.as_bytes()))).unwrap();
-        let again = Lates::open(Some(directory.path()), 5, false).unwrap();
-        assert_eq!(addresses(&again.all()[0]), ["10.0.0.2"]);
-    }
-
-    #[test]
-    fn a_file_with_one_changed_byte_or_cut_anywhere_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        let lates = Lates::open(Some(directory.path()), 5, false).unwrap();
-        lates.add(ShardId(3), Digest(1), &batches(2)).unwrap();
-        let path = lates.path(ShardId(3), Digest(1)).unwrap();
-        let whole = std::fs::read(&path).unwrap();
-        let header = TITLE.len() + 1 + 16 + 2 + 16;
-        for at in (0..TITLE.len()).chain(header..whole.len()) {
-            let mut changed = whole.clone();
-            changed[at] ^= 1;
-            std::fs::write(&path, &changed).unwrap();
-            assert!(matches!(Lates::open(Some(directory.path()), 5, false), Err(StoreError::Damaged(_))), "byte {at}");
-        }
-        for length in 0..whole.len() {
-            std::fs::write(&path, &whole[..length]).unwrap();
-            assert!(
-                matches!(Lates::open(Some(directory.path()), 5, false), Err(StoreError::Damaged(_))),
-                "{length} bytes"
-            );
-        }
-    }
 }

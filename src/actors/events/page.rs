@@ -67,7 +67,7 @@ pub async fn page(shared: &Shared, filter: &Filter, cursor: &Cursor, wait_ms: u6
         Err(NoPage::Damaged(damage)) => (unreadable(&damage), cursor.clone()),
         Err(NoPage::Lost(problem)) => match lost::last_common(shared, &shards, cursor).await {
             Ok(last_common) => (problem.to_owned(), last_common),
-            Err(damage @ StoreError::Damaged(_)) => (unreadable(&damage), cursor.clone()),
+            Err(damage @ (StoreError::Damaged(_) | StoreError::Newer(_))) => (unreadable(&damage), cursor.clone()),
             Err(error) => return Err(unread(error)),
         },
     };
@@ -228,7 +228,7 @@ async fn from_store(
         return Err(NoPage::Damaged(damage));
     }
     let unread = |error| match error {
-        StoreError::Damaged(_) => NoPage::Damaged(error),
+        StoreError::Damaged(_) | StoreError::Newer(_) => NoPage::Damaged(error),
         error => NoPage::Fault(unread(error)),
     };
     let recorded = shared.store.recorded(stretches.clone(), EVENTS_PAGE_BYTES).await.map_err(unread)?;

@@ -80,7 +80,7 @@ async fn run(shared: &Weak<Shared>) {
                 tracing::warn!(error = chain(&error), "the index of the history waits for the store");
                 // Damage after that point does not keep anybody from the names.
                 let is_read_up = scribe.as_ref().is_some_and(|scribe| scribe.is_read_up);
-                if !is_read_up && error.is_unreadable() {
+                if !is_read_up && error.stays_unread() {
                     shared.feed.cannot_be_read_up(error);
                 }
                 AGAIN

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::CannotOwn;
+use super::{CannotOwn, Unloadable};
 use crate::actors::clock::Clock;
 use crate::actors::standby::{Standby, StandbyShard};
 use crate::core::deployment::Deployment;
@@ -42,7 +42,10 @@ pub(super) async fn take_and_load(
         error if error.is_another_first() => CannotOwn::NotFirst(chain(&error)),
         StoreError::Io { .. } => CannotOwn::Unreachable(chain(&error)),
         StoreError::Full => CannotOwn::Full(format!("shard {} cannot be taken: {}", shard.0, store.obstacle())),
-        error => CannotOwn::Damaged(format!("shard {} cannot be loaded: {}", shard.0, chain(&error))),
+        error => {
+            let problem = format!("shard {} cannot be loaded: {}", shard.0, chain(&error));
+            CannotOwn::Damaged(Unloadable::because(&error, problem))
+        }
     };
     let tokens: Vec<(ShardId, Token)> = (0..shards).map(|shard| (ShardId(shard), Token(clock.entropy()))).collect();
     let mut others = tokens.iter();

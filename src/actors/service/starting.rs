@@ -30,7 +30,7 @@ use crate::actors::timers::{self, Timers};
 use crate::core::network::Network;
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
-use crate::store::{Head, Seq, ShardId, Store, StoreInfo};
+use crate::store::{Head, Seq, ShardId, Store, StoreError, StoreInfo};
 
 /// What is needed to start the actors.
 pub struct Parts {
@@ -74,8 +74,24 @@ pub enum CannotOwn {
     Unreachable(String),
     /// The store has no room for what an owner writes first.
     Full(String),
-    /// What cannot be loaded, and why, as a sentence.
-    Damaged(String),
+    /// What is stored cannot be loaded.
+    Damaged(Unloadable),
+}
+
+/// What cannot be loaded, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unloadable {
+    /// As a sentence.
+    pub problem: String,
+    /// It is as it was written, and this version cannot read it.
+    pub is_newer: bool,
+}
+
+impl Unloadable {
+    /// The reason is this error, and the sentence has it.
+    pub fn because(error: &StoreError, problem: String) -> Self {
+        Self { problem, is_newer: matches!(error, StoreError::Newer(_)) }
+    }
 }
 
 /// Takes and loads every shard and starts the actors. Must run on an actix system's thread.
@@ -96,7 +112,7 @@ pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
         Ok(built) => built,
         Err(problem) => {
             shared.retire(&problem);
-            return Err(CannotOwn::Damaged(problem));
+            return Err(CannotOwn::Damaged(Unloadable { problem, is_newer: false }));
         }
     };
     let directory = mailbox::start(&shared.reactors[0], BOUNDED_ELSEWHERE, move || directory);

@@ -112,7 +112,7 @@ fn hint_of_log(error: &StoreError, directory: &Path) -> &'static str {
             "`allod serve --give-up-snapshot`, once, starts it from the log: no state is lost, whereas a copy would lose some"
         }
         StoreError::Damaged(_) => "`allod restore SOURCE --data DIR` brings a copy back",
-        StoreError::Foreign(_) => {
+        StoreError::Foreign(_) | StoreError::Newer(_) => {
             "start the allod version that wrote it, or a newer one: nothing is lost, whereas a copy would lose something"
         }
         StoreError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {

@@ -8,10 +8,12 @@
 //! Neighbours: `reader` calls; `writer` and `recovery` set the marks.
 
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::disk::DiskFile;
 use super::frame::{self, Frame, FrameEntry};
+use super::replay::Misfit;
 use super::segment::{self, Segment};
 use super::shared::{EmbeddedShared, HistorySegment, KeptSegment};
 use super::{plates, presence, problem, replay};
@@ -20,6 +22,7 @@ use crate::store::{StoreError, codec, fence};
 
 /// Bytes of one read. A longer frame is read by itself.
 const PIECE_BYTES: u64 = 256 << 10;
+const BAD_FRAME: &str = "a frame does not fit its checksum";
 
 struct Reading {
     /// The stretches that are not read yet.
@@ -123,6 +126,13 @@ fn is_kept(shared: &EmbeddedShared, segment: &Segment) -> bool {
     shared.catalog().headers().any(|header| header.number == segment.header.number)
 }
 
+fn unread(path: &Path, offset: u64, misfit: &Misfit) -> StoreError {
+    match misfit {
+        Misfit::Codec(error) => problem::unread_at(path, offset, "a record", error),
+        Misfit::Other(text) => problem::unreadable_at(path, offset, text),
+    }
+}
+
 impl Reading {
     fn is_done(&self) -> bool {
         self.wanted.is_empty() || is_full(&self.recorded, self.read_bytes, self.bytes)
@@ -147,10 +157,9 @@ impl Reading {
             let buffer = &mut buffer[..wanted];
             super::disk::read_exact(&**file, buffer, at).map_err(problem::io("reading", &segment.path))?;
             let read = self.piece(buffer);
-            let (length, cut) =
-                read.map_err(|(place, problem)| problem::unreadable_at(&segment.path, at + place as u64, problem))?;
+            let (length, cut) = read.map_err(|(place, misfit)| unread(&segment.path, at + place as u64, &misfit))?;
             if length == 0 && (cut <= buffer.len() || at + cut as u64 > *end) {
-                return Err(problem::unreadable_at(&segment.path, at, "a frame does not fit its checksum"));
+                return Err(problem::unreadable_at(&segment.path, at, BAD_FRAME));
             }
             at += length as u64;
             // A frame that was cut off is read as a whole next time.
@@ -160,7 +169,7 @@ impl Reading {
     }
 
     /// Reads frames. Returns where they end, and the length of the frame that is cut off there.
-    fn piece(&mut self, bytes: &[u8]) -> Result<(usize, usize), (usize, String)> {
+    fn piece(&mut self, bytes: &[u8]) -> Result<(usize, usize), (usize, Misfit)> {
         let mut place = 0;
         while place < bytes.len() && !self.is_done() {
             let rest = &bytes[place..];
@@ -169,10 +178,10 @@ impl Reading {
                 return match Frame::announced(rest) {
                     None if rest.len() < frame::HEADER_BYTES => Ok((place, frame::HEADER_BYTES)),
                     Some(length) if length > rest.len() => Ok((place, length)),
-                    None | Some(_) => Err((place, "a frame does not fit its checksum".to_owned())),
+                    None | Some(_) => Err((place, Misfit::Other(BAD_FRAME.to_owned()))),
                 };
             };
-            self.frame(&frame).map_err(|error| (place, format!("a record {error}")))?;
+            self.frame(&frame).map_err(|error| (place, Misfit::Codec(error)))?;
             place += frame.length;
         }
         Ok((place, 0))

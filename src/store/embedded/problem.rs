@@ -45,7 +45,7 @@ pub(super) fn fact(error: &StoreError) -> String {
 pub(super) fn unreadable(error: &StoreError) -> Option<Arc<str>> {
     match error {
         // The advice of a start does not apply now.
-        StoreError::Damaged(_) => Some(fact(error).into()),
+        StoreError::Damaged(_) | StoreError::Newer(_) => Some(fact(error).into()),
         StoreError::Io { context, .. } if error.is_unreadable() => {
             let what = context.split_once(' ').map_or(&**context, |(_, path)| path);
             Some(format!("{what} cannot be read (Input/output error)").into())
@@ -68,8 +68,7 @@ pub(super) fn damaged_at(path: &Path, offset: u64, problem: impl Display) -> Sto
     damaged(path, format_args!("is damaged at offset {offset}: {problem}"))
 }
 
-/// An entry at a place in a file does not fit. Records of a later format are not damaged: an operator who was told so would
-/// restore a backup, and lose what was granted since.
+/// An entry at a place in a file does not fit.
 pub(super) fn misfit_at(path: &Path, offset: u64, misfit: &Misfit) -> StoreError {
     match misfit {
         Misfit::Codec(error) => unread_at(path, offset, "a record", error),
@@ -77,17 +76,23 @@ pub(super) fn misfit_at(path: &Path, offset: u64, misfit: &Misfit) -> StoreError
     }
 }
 
-/// The same for something that cannot be decoded.
+/// Something at a place in a file has the right checksum and cannot be decoded.
 pub(super) fn unread_at(path: &Path, offset: u64, what: &str, error: &CodecError) -> StoreError {
+    undecoded(path, format_args!("at offset {offset} {what}"), error)
+}
+
+/// Something in a file has the right checksum and cannot be decoded: a newer version may have written it.
+pub(super) fn undecoded(path: &Path, what: impl Display, error: &CodecError) -> StoreError {
+    let path = path.display();
     match error {
-        CodecError::Version(format) => foreign(
-            path,
-            format_args!(
-                "has records in format {format}, and this version of allod reads formats up to {}; start a newer one",
-                Format::NEWEST
-            ),
-        ),
-        error => damaged_at(path, offset, format_args!("{what} {error}")),
+        CodecError::Version(format) => {
+            let newest = Format::NEWEST;
+            let text = format!(
+                "{path} has records in format {format}, and this version of allod reads formats up to {newest}; start a newer one"
+            );
+            StoreError::Newer(text.into())
+        }
+        error => StoreError::newer(format_args!("{path} has {what} that {error}, though its checksum is right")),
     }
 }
 
@@ -101,10 +106,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_of_a_later_format_are_no_damage() {
+    fn what_is_whole_and_only_a_newer_version_reads_is_no_damage() {
         let newer = unread_at(Path::new("log/1"), 7, "a record", &CodecError::Version(Format::NEWEST.number() + 1));
-        assert!(matches!(&newer, StoreError::Foreign(said) if said.contains("start a newer one")), "{newer}");
-        let wrong = unread_at(Path::new("log/1"), 7, "a record", &CodecError::Short("key"));
-        assert!(matches!(&wrong, StoreError::Damaged(said) if said.contains("at offset 7")), "{wrong}");
+        assert!(newer.to_string().contains("start a newer one"), "{newer}");
+        let tag = CodecError::Tag { what: "flags", tag: 32 };
+        for unknown in [tag, CodecError::Trailing(3), CodecError::Range("mark"), CodecError::Short("key")] {
+            let said = misfit_at(Path::new("log/1"), 7, &Misfit::Codec(unknown));
+            assert!(!matches!(said, StoreError::Damaged(_)), "{said}");
+            let said = said.to_string();
+            assert!(said.contains("log/1 has at offset 7 a record that"), "{said}");
+            assert!(said.contains("newer version of allod: start that one") && !said.contains("backup"), "{said}");
+        }
     }
 }

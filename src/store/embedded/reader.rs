@@ -225,7 +225,11 @@ fn damaged(shard: ShardId, network: NetworkId, problem: impl std::fmt::Display) 
 
 /// Decodes a record, and checks that its key may have it.
 fn decode(shard: ShardId, network: NetworkId, key: Key, record: &[u8]) -> Result<Decoded, StoreError> {
-    let bad = |error| damaged(shard, network, format_args!("the record at {key:?} {error}"));
+    // Its checksum was right, or it would not have come here.
+    let bad = |error: codec::CodecError| {
+        let (shard, network) = (shard.0, network);
+        StoreError::newer(format_args!("shard {shard}, network {network}: the record at {key:?} {error}"))
+    };
     let state = codec::decode_state(record).map_err(bad)?;
     codec::check_pair(network, key, &state).map_err(bad)?;
     Ok((network, key, state))
@@ -260,5 +264,28 @@ impl Builder {
     fn finish(mut self) -> Result<ShardImage, StoreError> {
         self.close()?;
         Ok(self.image)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::state::Entry;
+    use crate::store::codec::{Format, samples};
+
+    /// A record is read only after the checksum of its frame or chunk was found right.
+    #[test]
+    fn a_record_that_only_a_newer_version_reads_is_no_damage() {
+        let state = State::Entry(Entry::Held(samples::typical().into()));
+        let mut record = Vec::new();
+        codec::encode_state(&state, Format::FIRST, &mut record).unwrap();
+        let key = Key::Address("10.0.0.1".parse().unwrap());
+        let read = |record: &[u8]| decode(ShardId(3), NetworkId(7), key, record);
+        read(&record).unwrap();
+        record.push(0);
+        let refused = read(&record).unwrap_err();
+        let said = refused.to_string();
+        assert!(!matches!(refused, StoreError::Damaged(_)) && said.contains("shard 3"), "{said}");
+        assert!(said.contains("newer version of allod: start that one") && !said.contains("backup"), "{said}");
     }
 }

@@ -243,10 +243,7 @@ impl Overlay {
                 match changes.next_if(|(here, change)| (*here, change.key) == (network, key)) {
                     Some((_, change)) => {
                         let found = codec::mark_of(record).map_err(|error| {
-                            problem::damaged(
-                                &snapshot.path,
-                                format_args!("has a record of network {network} that {error}"),
-                            )
+                            problem::undecoded(&snapshot.path, format_args!("a record of network {network}"), &error)
                         })?;
                         emit(network, change, Some(found), &mut each)
                     }

@@ -11,9 +11,24 @@ use crate::core::types::Generation;
 pub(super) const TITLE: &str = "allod: changes that were acknowledged and that the register lacks";
 const ANSWERED_TITLE: &str = "allod: what was answered of the changes that the register lacks";
 
-/// A line for people; register, shard and digest; the number of batches; each batch after its length and checksum.
-pub(super) fn encode(register: u128, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("{TITLE}\n").into_bytes();
+/// Why a file is not read. Each is the end of a sentence about it.
+#[derive(Debug)]
+pub(super) enum Unread {
+    Damaged(String),
+    /// It is as it was written, and this version cannot read it.
+    Newer(String),
+}
+
+impl From<&str> for Unread {
+    fn from(what: &str) -> Self {
+        Self::Damaged(what.to_owned())
+    }
+}
+
+/// A line for people, which ends with the number of the journal; register, shard and digest; the number of batches; each
+/// batch after its length and checksum.
+pub(super) fn encode(number: u64, register: u128, shard: ShardId, digest: Digest, batches: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = format!("{TITLE}, {number}\n").into_bytes();
     bytes.extend(register.to_be_bytes());
     bytes.extend(shard.0.to_be_bytes());
     bytes.extend(digest.0.to_be_bytes());
@@ -26,34 +41,46 @@ pub(super) fn encode(register: u128, shard: ShardId, digest: Digest, batches: &[
     bytes
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<(u128, Late), String> {
-    fn front<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], String> {
+/// The number of a journal, its register, and what it says.
+pub(super) fn decode(bytes: &[u8]) -> Result<(u64, u128, Late), Unread> {
+    fn front<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], Unread> {
         let (front, behind) = rest.split_first_chunk().ok_or("ends early")?;
         *rest = behind;
         Ok(front)
     }
-    let rest = &mut bytes.strip_prefix(TITLE.as_bytes()).ok_or("begins with something else")?;
-    front::<1>(rest)?;
+    let rest = bytes.strip_prefix(TITLE.as_bytes()).ok_or("begins with something else")?;
+    let (number, rest) = numbered(rest).ok_or("has something else than its number in its first line")?;
+    let rest = &mut &*rest;
     let register = u128::from_be_bytes(*front(rest)?);
     let shard = ShardId(u16::from_be_bytes(*front(rest)?));
     let digest = Digest(u128::from_be_bytes(*front(rest)?));
     let count = u32::from_be_bytes(*front(rest)?);
     let mut batches = Vec::new();
-    for number in 0..count {
+    for at in 0..count {
         let length = u32::from_be_bytes(*front(rest)?) as usize;
         let sum = u32::from_be_bytes(*front(rest)?);
         let (batch, behind) = rest.split_at_checked(length).ok_or("ends early")?;
         *rest = behind;
         if crc32fast::hash(batch) != sum {
-            return Err(format!("has another checksum at batch {number} than was written"));
+            return Err(Unread::Damaged(format!("has another checksum at batch {at} than was written")));
         }
-        batches
-            .push(codec::decode_batch(batch).map_err(|error| format!("cannot be read at batch {number}: it {error}"))?);
+        let batch = codec::decode_batch(batch);
+        batches.push(batch.map_err(|error| Unread::Newer(format!("has as batch {at} one that {error}")))?);
     }
     if !rest.is_empty() {
-        return Err("goes on behind its end".to_owned());
+        return Err("goes on behind its end".into());
     }
-    Ok((register, Late::new(shard, digest, batches)))
+    Ok((number, register, Late::new(shard, digest, batches)))
+}
+
+/// Reads the rest of the first line. Without a number, as it was written before there were any, it is 0.
+fn numbered(rest: &[u8]) -> Option<(u64, &[u8])> {
+    let end = rest.iter().position(|&byte| byte == b'\n')?;
+    let number = match std::str::from_utf8(&rest[..end]).ok()? {
+        "" => 0,
+        text => text.strip_prefix(", ")?.parse().ok()?,
+    };
+    Some((number, &rest[end + 1..]))
 }
 
 fn answered_front(register: u128, late: &Late) -> String {

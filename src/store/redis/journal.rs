@@ -230,9 +230,10 @@ impl Journal {
     }
 
     /// Notes that a call is about to be sent, for the first time or again. The call has no spare room
-    /// ([`ScriptCall::fitted`]).
+    /// ([`ScriptCall::fitted`]). A call that moves nothing will be refused: noted, it would be under way for ever, and nothing
+    /// that was sent after it would count as safe.
     pub(super) fn sends(&mut self, call: &Arc<ScriptCall>, moves: Vec<Move>) {
-        if self.bytes_max == 0 {
+        if self.bytes_max == 0 || moves.is_empty() {
             return;
         }
         let recent = self.entries.len().saturating_sub(RECENT);

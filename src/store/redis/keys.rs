@@ -13,7 +13,7 @@
 //! {PREFIX}:S:i4:NETWORK         zset    the LOWs that there are, in order
 //! {PREFIX}:S:i6:NETWORK         zset    the same of IPv6
 //! {PREFIX}:S:k:NETWORK          hash    how many blocks of each length are held, `4/26`; only where there are any
-//! {PREFIX}:S:spare              none    never there: a log while a script writes it anew
+//! {PREFIX}:S:spare              stream  there only while a log that goes further than its head is copied without that
 //! {PREFIX}:guard                none    never there: a Redis cluster refuses whoever names it while the slot is moved
 //! ```
 //!

@@ -35,6 +35,8 @@ use crate::core::deployment::Deployment;
 use crate::core::network::Entries;
 use crate::core::state::{Entry, Key, NetworkConfig, State, SubnetConfig};
 use crate::core::types::NetworkId;
+use crate::store::codec::CodecError;
+use crate::store::error::PERHAPS_NEWER;
 use crate::store::history::{RecordedBatch, Stretch};
 use crate::store::image::RecordImage;
 use crate::store::{Followed, Head, ShardId, ShardImage, StoreError, Token, codec};
@@ -466,12 +468,21 @@ fn decode(
     let hash = HashName::of(kind, low);
     while let (Some(field), Some(record)) = (values.next(), values.next()) {
         let (field, record) = (bytes(shared, field)?, bytes(shared, record)?);
-        let at = |problem: &dyn std::fmt::Display| {
-            damaged(shared, &name(), format!("has at `{}` a record that {problem}", String::from_utf8_lossy(&field)))
+        // Unlike a batch, a record in Redis has nothing that shows whether somebody changed it.
+        let at = |error: CodecError| {
+            let (place, key, field) = (&shared.place, name(), String::from_utf8_lossy(&field));
+            let text = format!(
+                "Redis at {place}: `{key}` has at `{field}` a record that {error}; {PERHAPS_NEWER}. If none was ever here, \
+                 somebody changed the record"
+            );
+            StoreError::Newer(text.into())
         };
-        let key = hash.key_of(&field).ok_or_else(|| at(&"no version of allod puts there"))?;
-        let state = codec::decode_state(&record).map_err(|error| at(&error))?;
-        codec::check_pair(network, key, &state).map_err(|error| at(&error))?;
+        let key = hash.key_of(&field).ok_or_else(|| {
+            let field = String::from_utf8_lossy(&field);
+            damaged(shared, &name(), format!("has at `{field}` a record that no version of allod puts there"))
+        })?;
+        let state = codec::decode_state(&record).map_err(at)?;
+        codec::check_pair(network, key, &state).map_err(at)?;
         records.push((key, state));
     }
     Ok(records)

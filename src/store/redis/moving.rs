@@ -20,8 +20,9 @@ use super::scripts::{self, LoadedScript, ScriptCall, Verdict};
 use super::shared::RedisShared;
 use super::{RedisOptions, RedisStore, checks, confirms, history};
 use crate::store::codec::Format;
+use crate::store::error::PERHAPS_NEWER;
 use crate::store::moving::{EPOCH_OF_FILLING, LastOf, Movable, MoveNotice, Opening, Origin, other_move, removal};
-use crate::store::{Later, ShardId, StoreError, codec};
+use crate::store::{Epoch, Later, ShardId, StoreError, codec};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long Redis may take to flush a file that it flushes once a second.
@@ -31,6 +32,9 @@ const WAS_SERVED: &str = "is the unfinished copy of a register, and was served s
  finished. What \
                           was granted there is not removed: bring a newer copy of its data back";
 const KEYS_AT_ONCE: usize = 1_000;
+/// The refusal where it cannot be read whether an unfinished register was served.
+const MAY_HAVE_BEEN_SERVED: &str = "is the unfinished copy of a register, and may have been served since, so nothing of it is \
+                                    removed";
 
 /// The register that is there before anything is made or opened.
 pub(super) struct FoundRegister {
@@ -100,7 +104,7 @@ pub(super) async fn prepare(
                 if was_served(link, keys, shards).await? {
                     return Err(refused(&place, keys, WAS_SERVED));
                 }
-                clear(link, keys).await?;
+                clear(link, keys, shards).await?;
             }
             Ok((options.shards, Some(MoveNotice::Unfinished { from: from.clone() })))
         }
@@ -110,17 +114,51 @@ pub(super) async fn prepare(
 /// Was an unfinished register served? Then it had been finished, and Redis went back to before that; what was changed there
 /// since is nowhere else. The process that fills a register is the first to take its shards, so batches of a later take-over
 /// come from a server.
+///
+/// # Errors
+/// It cannot be read: then it may have been served.
 async fn was_served(link: &mut Link, keys: &Keys, shards: u16) -> Result<bool, StoreError> {
-    let mut pipeline = Pipeline::with_capacity(shards.into());
+    let mut pipeline = Pipeline::with_capacity(2 * usize::from(shards));
     for shard in (0..shards).map(ShardId) {
+        pipeline.cmd("HMGET").arg(keys.head(shard)).arg(&scripts::HEAD_FIELDS[..]);
         pipeline.cmd("XREVRANGE").arg(keys.log(shard)).arg("+").arg("-").arg("COUNT").arg(1);
     }
-    let epoch = |last: Value| {
-        let Value::Array(mut entries) = last else { return None };
-        let batch = codec::decode_batch(&history::entry_of(entries.pop()?)?.bytes).ok()?;
-        Some(batch.epoch)
+    let mut answers = link.read(&pipeline, ANSWER_WITHIN).await?.into_iter();
+    let mut epochs = Vec::with_capacity(shards.into());
+    for shard in (0..shards).map(ShardId) {
+        let (Some(head), Some(end)) = (answers.next(), answers.next()) else {
+            return Err(failed::strange(link.name(), "an answer is missing"));
+        };
+        epochs.push(last_epoch(head, end).map_err(|problem| {
+            let remove = removal(keys.prefix());
+            let text = format!(
+                "{MAY_HAVE_BEEN_SERVED}: shard {} {problem}. Bring a newer copy of its data back, or remove it yourself ({remove}) \
+                 if no server ever said `ready` with it",
+                shard.0
+            );
+            refused(link.name(), keys, text)
+        })?);
+    }
+    Ok(epochs.into_iter().any(|epoch| epoch > EPOCH_OF_FILLING))
+}
+
+/// The epoch of the last batch in a shard's log, given its head and the end of its log; 0 if it never had a batch. Otherwise
+/// what is wrong with them: a log always keeps the last batches.
+fn last_epoch(head: Value, end: Value) -> Result<Epoch, String> {
+    let head = scripts::head(head).ok_or("has a head that cannot be read")?;
+    let seq = head.map_or(0, |head| head.seq.0);
+    let Value::Array(mut entries) = end else { return Err("has no log".to_owned()) };
+    let Some(last) = entries.pop() else {
+        // Without a head, too, it is what a removal that broke off left.
+        return if seq == 0 { Ok(Epoch(0)) } else { Err(format!("stands at batch {seq}, and its log has none")) };
     };
-    Ok(link.read(&pipeline, ANSWER_WITHIN).await?.into_iter().filter_map(epoch).any(|epoch| epoch > EPOCH_OF_FILLING))
+    let last = history::entry_of(last).ok_or("has an entry that is no batch at the end of its log")?;
+    if last.seq < seq {
+        return Err(format!("stands at batch {seq}, and its log ends with batch {}", last.seq));
+    }
+    // A batch begins in the same way whatever follows, so its acts need not be known.
+    let batch = codec::batch_header(&mut codec::Reader::new(&last.bytes));
+    Ok(batch.map_err(|error| format!("has a last batch that {error} ({PERHAPS_NEWER})"))?.epoch)
 }
 
 /// Refuses a target that holds a register. Returns whether an earlier move from there was broken off in it.
@@ -152,8 +190,15 @@ pub(super) async fn look_at_target(link: &mut Link, keys: &Keys, from: &Origin) 
     empty_but_for_a_broken_move(link.name(), keys, found, from)
 }
 
-/// Removes an unfinished register: its own key last, so that the rest is never taken for anything else.
-async fn clear(link: &mut Link, keys: &Keys) -> Result<(), StoreError> {
+/// Removes an unfinished register: its heads first, so that a removal that breaks off does not look like a register that lost
+/// something ([`was_served`]), and its own key last, so that the rest is never taken for anything else.
+async fn clear(link: &mut Link, keys: &Keys, shards: u16) -> Result<(), StoreError> {
+    if shards > 0 {
+        let heads: Vec<String> = (0..shards).map(|shard| keys.head(ShardId(shard))).collect();
+        let mut unlink = Cmd::new();
+        unlink.arg("UNLINK").arg(heads);
+        link.ask(unlink, ANSWER_WITHIN).await?;
+    }
     let mut cursor = String::from("0");
     loop {
         let (next, found) = keys_of_shards(link, keys, &cursor).await?;
@@ -354,7 +399,66 @@ impl Movable for RedisStore {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncWriteExt, BufReader};
+    use tokio::net::TcpListener;
+
+    use super::super::tests::{answer, bulk, command, head_at, link_to};
     use super::*;
+    use crate::core::types::{Generation, ShardTime};
+    use crate::store::{Batch, Head, Seq, Token, fence};
+
+    /// An entry of a log, as Redis answers: a batch of this epoch, whose first byte, its format, is this.
+    fn entry(seq: u64, epoch: u64, format: u8) -> String {
+        let (shard, epoch, token, seq) = (ShardId(0), Epoch(epoch), Token(7), Seq(seq));
+        let (time, generation) = (ShardTime(1), Generation(1));
+        let batch = Batch { shard, epoch, token, seq, time, generation, acts: Vec::new() };
+        let mut bytes = Vec::new();
+        fence::encode(&batch, Format::FIRST, &mut bytes).unwrap();
+        bytes[0] = format;
+        let text = String::from_utf8(bytes).unwrap();
+        let fields = ["digest", &scripts::hex(1), "batch", &text].map(bulk).concat();
+        format!("*1\r\n*2\r\n{}*4\r\n{fields}", bulk(&format!("{}-0", seq.0)))
+    }
+
+    /// Whether a register of one shard counts as served, if that has this head and this end of its log.
+    async fn counts_as_served(head: Option<Head>, end: String) -> Result<bool, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let mut socket = BufReader::new(socket);
+            while let Ok(Some(words)) = command(&mut socket).await {
+                let answer = match (words[0].as_str(), &head) {
+                    ("XREVRANGE", _) => end.clone(),
+                    ("HMGET", None) => format!("*8\r\n{}", "$-1\r\n".repeat(8)),
+                    (_, head) => answer(&words, &head.unwrap_or_default()),
+                };
+                if socket.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let served = was_served(&mut link_to(address), &Keys::new("allod").unwrap(), 1).await;
+        served.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_register_of_which_it_cannot_be_read_whether_it_was_served_is_not_taken_for_one_that_was_not() {
+        let (none, first) = ("*0\r\n".to_owned(), Format::FIRST.number());
+        let head = Some(head_at(5));
+        assert_eq!(counts_as_served(head, entry(5, 1, first)).await, Ok(false));
+        assert_eq!(counts_as_served(head, entry(5, 2, first)).await, Ok(true));
+        // A call that broke off may have left an entry that the head does not have yet.
+        assert_eq!(counts_as_served(head, entry(6, 1, first)).await, Ok(false));
+        assert_eq!(counts_as_served(Some(head_at(0)), none.clone()).await, Ok(false), "nothing was ever written");
+        assert_eq!(counts_as_served(None, none.clone()).await, Ok(false), "a removal broke off");
+        let newer = counts_as_served(head, entry(5, 2, Format::NEWEST.number() + 1)).await.unwrap_err();
+        assert!(newer.contains("format version") && newer.contains("newer version of allod"), "{newer}");
+        for end in [none, entry(4, 1, first), entry(5, 1, first).replace("batch", "other")] {
+            let said = counts_as_served(head, end.clone()).await.unwrap_err();
+            assert!(said.contains("may have been served"), "{said} at {end}");
+        }
+    }
 
     #[test]
     fn no_password_is_shown() {

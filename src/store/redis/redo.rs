@@ -38,7 +38,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use self::frames::{Redone, TITLE, decode, encode};
+use self::frames::{Redone, TITLE, Unread, decode, encode};
 pub(super) use self::others::{LeftJournal, check_others, shards_left};
 pub(super) use self::restored::restore;
 use super::blocking::Blocking;
@@ -149,13 +149,19 @@ impl OpenFile {
     }
 }
 
-fn damaged(path: &Path, what: &str) -> StoreError {
-    let text = format!(
-        "{} {what}: it has changes that were acknowledged and that Redis may lack. Bring it back from a copy, or move \
-         it away and compare what was granted then with who uses it",
-        path.display()
-    );
-    StoreError::Damaged(text.into())
+/// The file at this place is not read.
+fn unread(path: &Path, why: Unread) -> StoreError {
+    let (path, of) = (path.display(), "it has changes that were acknowledged and that Redis may lack");
+    match why {
+        Unread::Damaged(what) => {
+            let text = format!(
+                "{path} {what}: {of}. Bring it back from a copy, or move it away and compare what was granted then with who \
+                 uses it"
+            );
+            StoreError::Damaged(text.into())
+        }
+        Unread::Newer(what) => StoreError::newer(format_args!("{path} {what}: {of}")),
+    }
 }
 
 fn path_of(directory: &Path, register: u128) -> PathBuf {
@@ -211,7 +217,7 @@ impl Redo {
             return Err(StoreError::Locked(text.into()));
         }
         let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
-        let (found, end) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
+        let (found, end) = decode(&bytes).map_err(|why| unread(&path, why))?;
         // No client was told of what is torn.
         file.set_len(end).and_then(|()| file.sync_all()).map_err(whole::io("writing", &path))?;
         let open = Arc::new(tokio::sync::Mutex::new(OpenFile { file: Box::new(file), end, has_rest: false }));
@@ -267,22 +273,22 @@ impl Redo {
     }
 
     fn append(&self, open: &mut OpenFile, deeds: &[Redone]) -> Result<(), StoreError> {
-        if deeds.is_empty() {
-            return Ok(());
-        }
-        let mut bytes = Vec::new();
-        for deed in deeds {
-            encode(deed, open.end + bytes.len() as u64, &mut bytes);
-        }
-        if let Err(error) = open.add(&bytes) {
-            if locked(&self.refuses).replace(self.unwritten(&error, bytes.len())).is_none() {
-                tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
+        let mut left = deeds;
+        while !left.is_empty() {
+            let (bytes, count) = encode(left, open.end);
+            if let Err(error) = open.add(&bytes) {
+                if locked(&self.refuses).replace(self.unwritten(&error, bytes.len())).is_none() {
+                    tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");
+                }
+                // All of it is written again the next time: nobody knows what of it is on disk, and no client was told.
+                return Err(whole::io("writing", &self.path)(error));
             }
-            // All of it is written again the next time: nobody knows what of it is on disk, and no client was told.
-            return Err(whole::io("writing", &self.path)(error));
+            self.bytes.store(open.end - TITLE.len() as u64, Ordering::Relaxed);
+            left = &left[count..];
         }
-        *locked(&self.refuses) = None;
-        self.bytes.store(open.end - TITLE.len() as u64, Ordering::Relaxed);
+        if !deeds.is_empty() {
+            *locked(&self.refuses) = None;
+        }
         Ok(())
     }
 

@@ -13,8 +13,8 @@ mod call;
 use std::collections::BTreeSet;
 
 pub(super) use self::answers::{
-    HEAD_FIELDS, Initialised, Met, Placed, TakeAnswer, ToldNode, Verdict, Vouched, begun, head, initialised, nodes,
-    placed, taken, verdict, vouched,
+    HEAD_FIELDS, Initialised, Met, Placed, TakeAnswer, ToldNode, Verdict, Vouched, begun, copied, head, initialised,
+    nodes, placed, taken, verdict, vouched,
 };
 pub(super) use self::call::{ScriptCall, Shas, hex};
 
@@ -99,8 +99,8 @@ pub(super) const CUT: Script = Script {
     name: "cut",
     text: include_str!("scripts/cut.lua"),
     keys: &["head", "log", "spare"],
-    arguments: &["token", "seq", "digest", "surplus"],
-    answers: &["cut", "absent", "fenced"],
+    arguments: &["token", "seq", "digest", "surplus", "copied"],
+    answers: &["cut", "more", "absent", "fenced"],
 };
 pub(super) const VOUCH: Script = Script {
     name: "vouch",

@@ -85,10 +85,17 @@ pub(super) async fn cut(
         )));
     }
     let keys = [shared.keys.head(shard), shared.keys.log(shard), shared.keys.spare(shard)];
-    let mut call = ScriptCall::new(&shared.shas, LoadedScript::Cut, &keys);
-    call.arg(scripts::hex(head.token.0)).number(head.seq.0).arg(scripts::hex(head.digest.0));
-    call.arg(scripts::hex(recorded.digest.unwrap_or_default().0));
-    let answer = link.call(&call, PIECE_WITHIN).await.map_err(Failed::into_error)?;
+    let mut copied = "-".to_owned();
+    let answer = loop {
+        let mut call = ScriptCall::new(&shared.shas, LoadedScript::Cut, &keys);
+        call.arg(scripts::hex(head.token.0)).number(head.seq.0).arg(scripts::hex(head.digest.0));
+        call.arg(scripts::hex(recorded.digest.unwrap_or_default().0)).arg(&copied);
+        let answer = link.call(&call, PIECE_WITHIN).await.map_err(Failed::into_error)?;
+        match scripts::copied(&answer) {
+            Some(end) => copied = end,
+            None => break answer,
+        }
+    };
     match scripts::verdict(answer) {
         Some(Verdict::Done) => {}
         Some(Verdict::Absent(_)) => return Err(shared.absent(shard)),

@@ -167,6 +167,28 @@ fn a_source_that_forgot_that_it_was_moved_does_not_remove_what_it_became() {
     assert!(said.contains("was served since"), "{said}");
 }
 
+/// A log always keeps its last batches. Where they are gone nobody can say who wrote them.
+#[test]
+fn what_may_have_been_served_is_not_removed_to_be_filled_anew() {
+    let Some(server) = Server::start(&[]).map(Rc::new) else { return };
+    let (first, keys) = (Place::keys(&server, "first"), Place::keys(&server, "a"));
+    fill(&first, 3);
+    let before = keys_of(&server, "first");
+    moved(&first, &keys, 3).unwrap();
+    leave(&*served_on(&keys));
+    for shard in 0..3 {
+        let _: u64 = server.ask(&["DEL", &format!("{{a}}:{shard}:log")]);
+    }
+    goes_back(&server, "first", &before);
+    let _: u64 = server.ask(&["HDEL", "{first}:register", "moved"]);
+    let unfinished = format!("unfinished {}, keys `{{first}}:…`", server.url());
+    let _: u64 = server.ask(&["HSET", "{a}:register", "moved", &unfinished]);
+    let lies: std::collections::BTreeMap<_, _> = keys_of(&server, "a").into_iter().collect();
+    let said = moved(&first, &keys, 3).unwrap_err();
+    assert!(said.contains("may have been served") && said.contains("and its log has none"), "{said}");
+    assert!(keys_of(&server, "a").into_iter().collect::<std::collections::BTreeMap<_, _>>() == lies);
+}
+
 /// A target on a primary whose replicas are waited for, with its shard taken; and the last batch that ends the move.
 fn to_be_finished(server: &Server) -> (RedisStore, Vec<LastOf>) {
     let opening = Opening::Target { from: Origin::of(7, "the directory d") };

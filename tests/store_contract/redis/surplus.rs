@@ -61,6 +61,39 @@ fn a_change_that_broke_off_before_it_changed_anything_is_cut_off_and_the_registe
     }
 }
 
+/// Redis answers nobody, neither the leases nor the confirmations of other shards, as long as a script runs.
+#[test]
+fn a_log_is_copied_without_what_is_cut_off_in_parts_and_a_copy_that_broke_off_is_begun_again() {
+    let Some(server) = broken(40, |key| key != LOG) else { return };
+    let mut log: Vec<(String, Vec<Vec<u8>>)> = server.ask(&["XRANGE", LOG, "-", "+"]);
+    let surplus = log.last().unwrap().1[1].clone();
+    // Each batch becomes as long as an act over many addresses.
+    let _: u64 = server.ask(&["DEL", LOG]);
+    let before = log.len() - 1;
+    let mut written = ::redis::pipe();
+    for (at, (id, fields)) in log.iter_mut().enumerate() {
+        if at < before {
+            fields.extend([b"pad".to_vec(), vec![b'x'; 300 << 10]]);
+        }
+        written.cmd("XADD").arg(LOG).arg(&*id).arg(&*fields).ignore();
+    }
+    let () = written.query(&mut server.connection()).unwrap();
+    let store = server.open().unwrap();
+    wait(store.take(ShardId(0), token(7))).unwrap();
+    let stands: Vec<String> = server.ask(&["HMGET", HEAD, "token", "seq", "digest"]);
+    let script = include_str!("../../../src/store/redis/scripts/cut.lua");
+    let mut call = ::redis::cmd("EVAL");
+    call.arg(script).arg(3).arg(HEAD).arg(LOG).arg("{allod}:0:spare").arg(&stands).arg(&surplus).arg("-");
+    let answer: Vec<String> = call.query(&mut server.connection()).unwrap();
+    let [more, copied] = &answer[..] else { panic!("it copied all at once: {answer:?}") };
+    assert_eq!((more.as_str(), copied), ("more", &log[15].0));
+    assert_eq!(server.ask::<Vec<(String, Vec<Vec<u8>>)>>(&["XRANGE", LOG, "-", "+"]), log, "nothing is gone yet");
+    wait(store.load(ShardId(0), token(7))).unwrap();
+    log.pop();
+    assert_eq!(server.ask::<Vec<(String, Vec<Vec<u8>>)>>(&["XRANGE", LOG, "-", "+"]), log);
+    assert!(!lies(&server).keys().any(|key| key.ends_with(":spare")));
+}
+
 #[test]
 fn a_change_that_broke_off_after_it_changed_something_is_neither_kept_nor_taken_back() {
     let Some(server) = broken(0, |key| key == HEAD) else { return };

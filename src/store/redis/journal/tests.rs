@@ -368,6 +368,19 @@ fn nothing_is_taken_for_safe_that_a_take_over_overtook() {
     assert_eq!(journal.applied_last(), 5);
 }
 
+/// Two batches of one shard wait to be sent. The first is refused before it is sent, so the second follows nothing, and Redis
+/// refuses it.
+#[test]
+fn what_follows_nothing_that_was_sent_keeps_nothing_after_it_from_being_safe() {
+    let mut journal = begun();
+    journal.applied(&[step(0, 2, 8)]);
+    journal.sends(&call(), Vec::new());
+    journal.sends(&call(), vec![step(0, 2, 9)]);
+    journal.applied(&[step(0, 2, 9)]);
+    journal.is_safe(journal.applied_last());
+    assert_eq!(journal.unkept().unwrap().len(), 0, "replicas have all of it");
+}
+
 #[test]
 fn what_is_in_the_redo_journal_leads_a_shard_as_far_as_this() {
     let mut journal = begun();

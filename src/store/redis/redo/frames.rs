@@ -1,5 +1,6 @@
-//! The form of the redo journal: a line for people, then frames, each with its offset, its length and its checksum. An
-//! unreadable frame is taken for the torn end of the last write, of which no client was told, only if no frame follows it.
+//! The form of the redo journal: a line for people, then frames, each with its offset, its length and its checksum. Each
+//! write to the disk is one frame with all its deeds, and is durable before the next begins. So an unreadable frame is the torn
+//! end of the last write, of which no client was told, only if no frame follows it.
 //!
 //! Pure.
 
@@ -10,6 +11,8 @@ use crate::store::{Digest, Epoch, Seq, ShardId, Token};
 pub(super) use crate::store::moving::REDO_TITLE as TITLE;
 /// The offset of a frame, the length of its content, and the checksum over both and the content.
 const FRAME_HEAD_BYTES: usize = 8 + 4 + 4;
+/// No deed is added to a frame that has as many bytes: a process that ends may leave more than a length can state.
+const FRAME_BYTES_FULL: usize = 64 << 20;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redone {
@@ -22,14 +25,28 @@ pub(super) enum Redone {
     Aside(ShardId, Option<Point>),
 }
 
-/// Appends the frame of a deed, which begins at offset `at`.
-pub(super) fn encode(deed: &Redone, at: u64, out: &mut Vec<u8>) {
+/// The frame of as many of these deeds as one write may have, but at least one, which begins at offset `at`. Returns how
+/// many it has, too.
+pub(super) fn encode(deeds: &[Redone], at: u64) -> (Vec<u8>, usize) {
+    let mut frame = vec![0; FRAME_HEAD_BYTES];
+    let mut count = 0;
+    while let Some(deed) = deeds.get(count).filter(|_| count == 0 || frame.len() < FRAME_BYTES_FULL) {
+        put_deed(deed, &mut frame);
+        count += 1;
+    }
+    let (head, content) = frame.split_at_mut(FRAME_HEAD_BYTES);
+    let (at, length) = (at.to_be_bytes(), (content.len() as u32).to_be_bytes());
+    let sum = checksum(&at, &length, content).to_be_bytes();
+    head.copy_from_slice(&[&at[..], &length, &sum].concat());
+    (frame, count)
+}
+
+fn put_deed(deed: &Redone, content: &mut Vec<u8>) {
     let put_point = |out: &mut Vec<u8>, point: Point| {
         out.extend(point.token.0.to_be_bytes());
         out.extend(point.seq.0.to_be_bytes());
         out.extend(point.digest.0.to_be_bytes());
     };
-    let mut content = Vec::new();
     match deed {
         Redone::Commit { applied, batches } => {
             content.extend([b'C', u8::from(*applied)]);
@@ -44,21 +61,16 @@ pub(super) fn encode(deed: &Redone, at: u64, out: &mut Vec<u8>) {
         Redone::Take(Move { shard, before, after }, epoch) => {
             content.push(b'T');
             content.extend(shard.0.to_be_bytes());
-            put_point(&mut content, *before);
-            put_point(&mut content, *after);
+            put_point(content, *before);
+            put_point(content, *after);
             content.extend(epoch.0.to_be_bytes());
         }
         Redone::Aside(shard, stays) => {
             content.push(if stays.is_some() { b'P' } else { b'A' });
             content.extend(shard.0.to_be_bytes());
-            stays.iter().for_each(|point| put_point(&mut content, *point));
+            stays.iter().for_each(|point| put_point(content, *point));
         }
     }
-    let (at, length) = (at.to_be_bytes(), (content.len() as u32).to_be_bytes());
-    out.extend(at);
-    out.extend(length);
-    out.extend(checksum(&at, &length, &content).to_be_bytes());
-    out.extend(content);
 }
 
 fn checksum(at: &[u8], length: &[u8], content: &[u8]) -> u32 {
@@ -67,22 +79,32 @@ fn checksum(at: &[u8], length: &[u8], content: &[u8]) -> u32 {
     sum.finalize()
 }
 
+/// Why a file is not read. Each is the end of a sentence about it.
+#[derive(Debug)]
+pub(super) enum Unread {
+    Damaged(String),
+    /// It is as it was written, and this version cannot read it.
+    Newer(String),
+}
+
 /// All deeds of a file, and where the last whole frame ends.
-pub(super) fn decode(bytes: &[u8]) -> Result<(Vec<Redone>, u64), String> {
+pub(super) fn decode(bytes: &[u8]) -> Result<(Vec<Redone>, u64), Unread> {
     if !bytes.starts_with(TITLE.as_bytes()) {
-        return Err("begins with something else".to_owned());
+        return Err(Unread::Damaged("begins with something else".to_owned()));
     }
     let (mut deeds, mut at) = (Vec::new(), TITLE.len());
     while at < bytes.len() {
         let Some(content) = frame(bytes, at) else {
             if (at + 1..bytes.len()).any(|later| frame(bytes, later).is_some()) {
-                return Err(format!("is damaged at byte {at}"));
+                return Err(Unread::Damaged(format!("is damaged at byte {at}")));
             }
             break;
         };
         let mut rest = content;
-        let deed = deed(&mut rest).filter(|_| rest.is_empty());
-        deeds.push(deed.ok_or_else(|| format!("has something at byte {at} that this version does not know"))?);
+        while !rest.is_empty() {
+            let unknown = || Unread::Newer(format!("has something at byte {at} that this version does not know"));
+            deeds.push(deed(&mut rest).ok_or_else(unknown)?);
+        }
         at += FRAME_HEAD_BYTES + content.len();
     }
     Ok((deeds, at as u64))

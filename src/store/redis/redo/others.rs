@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use super::frames::{Redone, decode};
 use super::restored::{Moves, decoded, remaining};
-use super::{PREFIX, damaged, length, path_of};
+use super::{PREFIX, length, path_of, unread};
 use crate::store::late::{self, Late};
 use crate::store::moving::redo_keeps;
 use crate::store::redis::identity::IdentityFile;
@@ -68,7 +68,7 @@ pub(in crate::store::redis) fn shards_left(identity: &IdentityFile) -> Result<Ha
         return Ok(HashSet::new());
     }
     let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
-    let (found, _) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
+    let (found, _) = decode(&bytes).map_err(|why| unread(&path, why))?;
     let counts = |redone: &Redone| !matches!(redone, Redone::Commit { applied: false, .. });
     let moves = remaining(found)?.into_iter().filter(|(redone, _)| counts(redone)).flat_map(|(_, moves)| moves);
     Ok(moves.map(|(one, _)| one.shard).collect())
@@ -98,7 +98,7 @@ impl LeftJournal {
             return Ok(None);
         }
         let bytes = std::fs::read(&path).map_err(whole::io("reading", &path))?;
-        let (found, _) = decode(&bytes).map_err(|what| damaged(&path, &what))?;
+        let (found, _) = decode(&bytes).map_err(|why| unread(&path, why))?;
         for end in ends(&remaining(found)?) {
             if reach::has_batch(link, keys, end).await? == Some(true) {
                 continue;
@@ -152,7 +152,7 @@ fn ends(entries: &[(Redone, Moves)]) -> Vec<(ShardId, Point, Epoch)> {
 /// What of it was not put aside elsewhere, by shard.
 pub(super) fn lines(path: &Path) -> Result<Vec<Late>, StoreError> {
     let bytes = std::fs::read(path).map_err(whole::io("reading", path))?;
-    let (found, _) = decode(&bytes).map_err(|what| damaged(path, &what))?;
+    let (found, _) = decode(&bytes).map_err(|why| unread(path, why))?;
     let mut lines: BTreeMap<ShardId, Vec<Batch>> = BTreeMap::new();
     for (redone, moves) in remaining(found)? {
         let Redone::Commit { batches, .. } = redone else { continue };

@@ -47,7 +47,7 @@ fn deeds(shared: &RedisShared, redone: Redone, moves: Moves) -> Result<Vec<(Deed
     let all = |moves: Moves| moves.into_iter().map(|(one, _)| one).collect();
     Ok(match redone {
         Redone::Commit { batches, .. } if batches.len() == moves.len() => {
-            let call = written::again(shared, LoadedScript::Commit, &batches).map_err(|error| unreadable(&error))?;
+            let call = written::again(shared, LoadedScript::Commit, &batches)?;
             vec![(Deed::Commit(Arc::new(call.fitted())), all(moves))]
         }
         Redone::Commit { batches, .. } => {
@@ -154,9 +154,10 @@ fn moves_of(redone: &Redone) -> Result<Moves, StoreError> {
 }
 
 pub(super) fn decoded(written: &[(Vec<u8>, Digests)]) -> Result<Vec<Batch>, StoreError> {
-    written.iter().map(|(bytes, _)| codec::decode_batch(bytes).map_err(|error| unreadable(&error))).collect()
+    written.iter().map(|(bytes, _)| codec::decode_batch(bytes).map_err(|error| newer(&error))).collect()
 }
 
-fn unreadable(error: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Damaged(format!("the redo journal has a batch that cannot be read: {error}").into())
+/// The checksum of its frame was right.
+fn newer(error: &codec::CodecError) -> StoreError {
+    StoreError::newer(format_args!("the redo journal has a batch that {error}"))
 }

@@ -100,6 +100,12 @@ pub(in crate::store::redis) fn verdict(value: Value) -> Option<Verdict> {
     })
 }
 
+/// How far `cut` has copied the log, if it is to be called again.
+pub(in crate::store::redis) fn copied(value: &Value) -> Option<String> {
+    let (word, mut rest) = AnswerReader::of(value.clone())?;
+    if word == b"more" { rest.text() } else { None }
+}
+
 /// What `take` answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::store::redis) enum TakeAnswer {
