@@ -27,7 +27,8 @@ pub const LONG_REQUESTS_MAX: usize = 8;
 /// Whole reservations in the answer to an `ip.acquire`; with more the answer counts as long. A reservation takes up to 25 kB, if
 /// it has as many labels as are allowed, each as long as is allowed.
 pub const SHORT_ANSWER_RESERVATIONS_MAX: usize = 4;
-/// Bytes of answers to one JSON-RPC batch; beyond it further members that may have long answers are refused.
+/// Bytes of answers to one JSON-RPC batch; beyond it further members that may have long answers, or that change nothing, are
+/// refused.
 pub const BATCH_ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Bytes of answers to all unfinished batches of a connection; beyond it further members that may have long answers are
 /// refused.

@@ -56,7 +56,7 @@ use super::dispatch::{self, ReadyRequest};
 use super::fairness::Share;
 use super::render::{Renderer, Shape};
 use super::role::Role;
-use super::watch::{self, Watches};
+use super::watch::{self, BegunWatch, Watches};
 use crate::actors::waits::Caller;
 use crate::actors::{Outlet, Reply, Told};
 use crate::core::address::Address;
@@ -95,6 +95,8 @@ struct Queued {
 struct JsonBatch {
     left: usize,
     text: Vec<u8>,
+    /// Subscriptions whose numbers are in `text`.
+    begun: Vec<BegunWatch>,
 }
 
 /// Where the session receives answers.
@@ -257,7 +259,7 @@ impl Session {
             Message::Single(entry) => self.entry(entry, None),
             Message::Batch(entries) => {
                 self.line_bytes /= entries.len().max(1);
-                let batch = JsonBatch { left: entries.len(), text: Vec::new() };
+                let batch = JsonBatch { left: entries.len(), ..JsonBatch::default() };
                 let at = match self.batches.iter().position(Option::is_none) {
                     Some(at) => {
                         self.batches[at] = Some(batch);
