@@ -182,9 +182,11 @@ impl Room {
 }
 
 impl Session {
-    /// Do answers wait for the other members of their batch?
-    pub fn has_batched(&self) -> bool {
-        self.room.batched > 0
+    /// Do the answers of this session, which may wait for the other members of their batch, and those of others that it counts
+    /// among leave room for more?
+    pub fn leaves_room_for_answers(&mut self) -> bool {
+        self.note_answers();
+        !self.room.share.as_ref().is_some_and(AnswersShare::is_full)
     }
 
     /// Makes the answers of this session count among these.
