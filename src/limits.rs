@@ -49,6 +49,9 @@ pub const WAITING_REQUESTS_MAX: usize = 32_768;
 pub const CLIENT_PROBE_MS: u64 = 15_000;
 /// Open TCP connections, and as many HTTP connections. Default of `server.max_connections`.
 pub const CONNECTIONS_MAX: usize = 4_096;
+/// Connections beyond those that may be open, which are kept for a moment so that their clients hear why they are turned away; beyond
+/// it they are closed at once. As many again over HTTP.
+pub const TURNED_AWAY_MAX: usize = 64;
 /// HTTP connections may use at most one in this many of the files that the process may have open. The rest is kept for the
 /// store, other nodes and TCP, which HTTP clients must not be able to take down.
 pub const HTTP_CONNECTIONS_ONE_IN: u64 = 2;
