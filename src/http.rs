@@ -253,8 +253,9 @@ impl Asked {
         let Self { mut session, mut inlet, mut roles } = self;
         let (mut stopping, mut room) = (false, Some(room));
         while session.in_flight() > 0 {
-            if session.only_waits() && !session.has_batched() {
-                // Requests that wait for capacity keep no other body out; they are bounded where they wait.
+            if session.only_waits() && session.leaves_room_for_answers() {
+                // Requests that wait for capacity keep no other body out; they are bounded where they wait, and the answers of their
+                // batches by what all answers have together.
                 room = None;
             }
             let looks = session.looks_at();

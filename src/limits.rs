@@ -27,7 +27,8 @@ pub const LONG_REQUESTS_MAX: usize = 8;
 /// Whole reservations in the answer to an `ip.acquire`; with more the answer counts as long. A reservation takes up to 25 kB, if
 /// it has as many labels as are allowed, each as long as is allowed.
 pub const SHORT_ANSWER_RESERVATIONS_MAX: usize = 4;
-/// Bytes of answers to one JSON-RPC batch; beyond it further members that may have long answers are refused.
+/// Bytes of answers to one JSON-RPC batch; beyond it further members that may have long answers, or that change nothing, are
+/// refused.
 pub const BATCH_ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Bytes of answers to all unfinished batches of a connection; beyond it further members that may have long answers are
 /// refused.
@@ -48,6 +49,9 @@ pub const WAITING_REQUESTS_MAX: usize = 32_768;
 pub const CLIENT_PROBE_MS: u64 = 15_000;
 /// Open TCP connections, and as many HTTP connections. Default of `server.max_connections`.
 pub const CONNECTIONS_MAX: usize = 4_096;
+/// Connections beyond those that may be open, which are kept for a moment so that their clients hear why they are turned away; beyond
+/// it they are closed at once. As many again over HTTP.
+pub const TURNED_AWAY_MAX: usize = 64;
 /// HTTP connections may use at most one in this many of the files that the process may have open. The rest is kept for the
 /// store, other nodes and TCP, which HTTP clients must not be able to take down.
 pub const HTTP_CONNECTIONS_ONE_IN: u64 = 2;

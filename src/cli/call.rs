@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::args::{Ask, Change};
+use super::document;
 use super::doubt;
 use super::exit::Exit;
 use super::failure::Failure;
@@ -126,7 +127,8 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
         [only] if only == "-" => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text)?;
-            match serde_json::from_str(&text) {
+            // A member that is given twice is refused, as by the server; it would not see it.
+            match document::json(&text) {
                 Ok(Value::Object(members)) => members,
                 Ok(_) => return Err(malformed(&args.method, "stdin holds no JSON object").into()),
                 Err(error) => return Err(malformed(&args.method, &format!("stdin holds no JSON: {error}")).into()),

@@ -79,7 +79,7 @@ pub fn content(text: &str, form: Form) -> Result<Value, String> {
         }
         serde_yaml_ng::from_str(text).map_err(|error| error.to_string()).and_then(once)
     };
-    let from_json = || serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}")).and_then(once);
+    let from_json = || json(text).map_err(|error| format!("it is no JSON: {error}"));
     let from_toml =
         || toml::from_str::<Value>(text).map_err(|error| format!("it is no TOML\n{}", error.to_string().trim_end()));
     match form {
@@ -93,6 +93,14 @@ pub fn content(text: &str, form: Form) -> Result<Value, String> {
             if is_file(&read) { Ok(read) } else { Err(wrong) }
         }),
     }
+}
+
+/// The content of a JSON text.
+///
+/// # Errors
+/// The text is not well-formed, or gives a member twice.
+pub fn json(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string()).and_then(once)
 }
 
 /// Converts a document to JSON. It was read as a YAML value, because that refuses duplicate members.

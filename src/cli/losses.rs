@@ -19,8 +19,18 @@ use crate::core::plural::counted;
 /// The most lines that are shown; the rest is counted.
 const LINES_MAX: usize = 20;
 
-/// The losses in words: a heading, then a line each. None if there are none.
-pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
+/// What a change removes or replaces beyond what it names.
+#[derive(Debug, Default)]
+pub struct Lost {
+    /// In words: a heading, then a line each. None if nothing is lost.
+    pub words: Option<String>,
+    /// The addresses of the late claims that are given up.
+    pub addresses: Vec<String>,
+}
+
+/// What the call removes or replaces beyond what it names.
+pub async fn of(session: &mut Session, ask: &Ask) -> Done<Lost> {
+    let mut addresses = Vec::new();
     let sets = |member: &str| ask.params.get("set").is_some_and(|set| set.get(member).is_some());
     let (heading, lines) = match ask.method {
         "subnet.modify" if sets("cidr") => {
@@ -35,14 +45,15 @@ pub async fn of(session: &mut Session, ask: &Ask) -> Done<Option<String>> {
         "cluster.accept" if ask.text("address").is_none() => (
             "all these late claims are given up, including those that nobody has looked at; whoever was granted one may be \
              using the address:",
-            late_claims(session, ask).await?,
+            late_claims(session, ask, &mut addresses).await?,
         ),
-        _ => return Ok(None),
+        _ => return Ok(Lost::default()),
     };
     let rest = lines.len().saturating_sub(LINES_MAX);
     let more = if rest > 0 { format!("\n  … and {rest} more") } else { String::new() };
     let shown: Vec<&str> = lines.iter().take(LINES_MAX).map(String::as_str).collect();
-    Ok((!lines.is_empty()).then(|| format!("{heading}\n  {}{more}", shown.join("\n  "))))
+    let words = (!lines.is_empty()).then(|| format!("{heading}\n  {}{more}", shown.join("\n  ")));
+    Ok(Lost { words, addresses })
 }
 
 /// What pools lose by a change of their subnet's cidr.
@@ -57,8 +68,14 @@ async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> 
 }
 
 /// The late claims: their owners were told that they have an address which another owner has now.
-async fn late_claims(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+/// Their addresses, each once, become part of `addresses`.
+async fn late_claims(session: &mut Session, ask: &Ask, addresses: &mut Vec<String>) -> Done<Vec<String>> {
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
+    for address in list(&would, "accepted").filter_map(|conflict| text(conflict, "address")) {
+        if !addresses.iter().any(|known| known == address) {
+            addresses.push(address.to_owned());
+        }
+    }
     let line = |conflict: &Value| {
         let present = contested::in_the_way(conflict).map_or_else(String::new, |present| format!("; {present}"));
         Some(format!("- {} of {}{present}", text(conflict, "address")?, contested::whose(conflict.get("late")?)))

@@ -1,6 +1,6 @@
 //! Carries out a subcommand that is one call: asks first if it takes something away, fetches all pages, and prints.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
@@ -33,8 +33,10 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     }
     let mut held = block::resolve(session, &mut ask).await?;
     let dry_run = ask.params.get("dry_run") == Some(&Value::Bool(true));
+    let mut pinned = None;
     if ask.destructive && !dry_run {
         let would = preview::show(session, &ask).await?;
+        pinned = Some(would.pinned(&ask));
         held = held.or(would.held);
         if would.takes {
             session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
@@ -49,8 +51,9 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     if dry_run && preview::is_of_configuration(ask.method) {
         preview::show(session, &ask).await?;
     }
-    if let Some(lost) = losses::of(session, &ask).await? {
-        session.say(&lost);
+    let lost = losses::of(session, &ask).await?;
+    if let Some(words) = &lost.words {
+        session.say(words);
         if !dry_run {
             session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
         }
@@ -70,11 +73,16 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
             released
         }
         "network.delete" if !dry_run && ask.params.get("purge") == Some(&Value::Bool(true)) => {
-            let (deleted, stop) = until_purged(session, &ask).await?;
+            let (deleted, stop) = until_purged(session, &ask, pinned).await?;
             broken_off = stop;
             deleted
         }
-        _ => session.make(&ask).await?,
+        "cluster.accept" if !dry_run && ask.text("address").is_none() => {
+            let (accepted, stop) = accept_shown(session, &ask, &lost.addresses).await?;
+            broken_off = stop;
+            accepted
+        }
+        _ => session.make_with(&ask, pinned).await?,
     };
     let doubted = session.doubts(ask.method, &ask.params, &result);
     // Programs get the answer unchanged.
@@ -85,15 +93,7 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     };
     session.print(ask.method, &ask.params, shown.as_ref().unwrap_or(&result))?;
     if let Some(stop) = broken_off {
-        session.say(&match (ask.method, remark(&ask, &result)) {
-            ("network.delete", Some(words)) => {
-                format!("{words}: it broke off, and goes on by itself as soon as it can")
-            }
-            _ => {
-                let released = list(&result, "released").count();
-                format!("released {}, and then it broke off: there was more", counted(released, "reservation"))
-            }
-        });
+        session.say(&where_it_broke_off(&ask, &result));
         return Err(stop);
     }
     if dry_run {
@@ -179,10 +179,45 @@ async fn until_empty(session: &mut Session, ask: &Ask) -> Done<(Value, Option<St
     Ok((result, None))
 }
 
+/// Gives up the late claims that were shown, one address after the other: nobody has seen one that came since. Also returns why
+/// it ended early, if it did.
+async fn accept_shown(session: &mut Session, ask: &Ask, addresses: &[String]) -> Done<(Value, Option<Stop>)> {
+    let mut accepted: Vec<Value> = Vec::new();
+    for address in addresses {
+        let one = ask.clone().with("address", address.as_str());
+        match session.try_call(one.method, one.params.clone()).await {
+            Ok(given_up) => accepted.extend(list(&given_up, "accepted").cloned()),
+            // Somebody else has decided it meanwhile.
+            Err(ClientError::Rpc(error)) if error.kind == "not_found" => {}
+            Err(error) => {
+                let stop = Failure::of_call(&one, &error).into();
+                return if accepted.is_empty() { Err(stop) } else { Ok((json!({"accepted": accepted}), Some(stop))) };
+            }
+        }
+    }
+    Ok((json!({"accepted": accepted}), None))
+}
+
+/// Says how far a call came that consists of several.
+fn where_it_broke_off(ask: &Ask, result: &Value) -> String {
+    match (ask.method, remark(ask, result)) {
+        ("network.delete", Some(words)) => format!("{words}: it broke off, and goes on by itself as soon as it can"),
+        ("cluster.accept", Some(words)) => format!("{words}: then it broke off, and there were more"),
+        _ => {
+            let released = list(result, "released").count();
+            format!("released {}, and then it broke off: there was more", counted(released, "reservation"))
+        }
+    }
+}
+
 /// A purge that broke off is requested again, by the network's id, which is now its only name. The answer then says what
 /// stands in the way, if anything still does.
-async fn until_purged(session: &mut Session, ask: &Ask) -> Done<(Value, Option<Stop>)> {
-    let mut result = session.make(ask).await?;
+async fn until_purged(
+    session: &mut Session,
+    ask: &Ask,
+    pinned: Option<Map<String, Value>>,
+) -> Done<(Value, Option<Stop>)> {
+    let mut result = session.make_with(ask, pinned).await?;
     let mut again = ask.clone();
     again.params.remove("if_version");
     again.params.insert("network".to_owned(), result.get("id").cloned().unwrap_or_default());

@@ -4,7 +4,7 @@
 //! others may count on. No single command restores a network as it was, and once a range is no longer reserved, its
 //! addresses may be granted a moment later. A command that names the owner of an address releases it without a question.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::args::Ask;
 use super::block;
@@ -33,6 +33,32 @@ pub struct Would {
     pub takes: bool,
     /// The single reservation that it takes, if that was looked up.
     pub held: Option<Value>,
+    /// The network whose configuration it takes from, as it was shown.
+    network: Option<Value>,
+}
+
+impl Would {
+    /// Params by which the call takes what was shown and nothing that is in its place by then: the question may have waited for
+    /// any time. What the user says about generation or version comes first.
+    pub fn pinned(&self, ask: &Ask) -> Map<String, Value> {
+        let mut params = ask.params.clone();
+        match (ask.method, &self.network) {
+            ("ip.release", _) if self.takes && params.contains_key("address") => {
+                // No reservation ever has generation 0: one that is made there meanwhile is not the one that was meant.
+                let generation =
+                    self.held.as_ref().and_then(|held| held.get("generation")).cloned().unwrap_or(json!(0));
+                params.entry("if_generation").or_insert(generation);
+            }
+            ("network.delete", Some(network)) => {
+                if let (Some(id), Some(version)) = (network.get("id"), network.get("version")) {
+                    params.insert("network".to_owned(), id.clone());
+                    params.entry("if_version").or_insert(version.clone());
+                }
+            }
+            _ => {}
+        }
+        params
+    }
 }
 
 /// Shows on stderr what the call would take away.
@@ -44,7 +70,7 @@ pub async fn show(session: &mut Session, ask: &Ask) -> Done<Would> {
         return Ok(Would::default());
     }
     let mut taken = None;
-    configuration(session, ask).await?;
+    let network = configuration(session, ask).await?;
     match (ask.method, ask.text("network"), ask.text("address")) {
         ("ip.release", Some(network), Some(address)) => {
             let found = session.call("ip.get", json!({"network": network, "address": address})).await?;
@@ -75,7 +101,7 @@ pub async fn show(session: &mut Session, ask: &Ask) -> Done<Would> {
             }
         }
     }
-    Ok(Would { takes: true, held: taken })
+    Ok(Would { takes: true, held: taken, network })
 }
 
 /// What happens to the reservations, in words.
@@ -133,9 +159,9 @@ pub fn show_released(session: &Session, ask: &Ask, would: &Value) {
     }
 }
 
-/// Shows which parts of a network's configuration would go.
-async fn configuration(session: &mut Session, ask: &Ask) -> Done<()> {
-    let Some(name) = ask.text("network").filter(|_| is_of_configuration(ask.method)) else { return Ok(()) };
+/// Shows which parts of a network's configuration would go, and returns the network.
+async fn configuration(session: &mut Session, ask: &Ask) -> Done<Option<Value>> {
+    let Some(name) = ask.text("network").filter(|_| is_of_configuration(ask.method)) else { return Ok(None) };
     let network = session.call("network.get", json!({"network": name})).await?;
     let going = going(ask, &network);
     let (words, shown) = (in_words(ask, &network, &going), first_of(&going));
@@ -151,7 +177,7 @@ async fn configuration(session: &mut Session, ask: &Ask) -> Done<()> {
     if rest > 0 {
         session.say(&format!("… and {rest} more: `allod network get {}`", shell(name)));
     }
-    Ok(())
+    Ok(Some(network))
 }
 
 /// What the call takes away, as subnets that contain only these parts. If the subnet itself stays, it has no `cidr`.

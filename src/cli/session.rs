@@ -163,7 +163,12 @@ impl Session {
 
     /// Makes the call of a subcommand.
     pub async fn make(&mut self, ask: &Ask) -> Done<Value> {
-        let answer = self.try_call(ask.method, ask.params.clone()).await;
+        self.make_with(ask, None).await
+    }
+
+    /// The same with these params, if there are any. A failure is told in the words of what was asked.
+    pub async fn make_with(&mut self, ask: &Ask, params: Option<Map<String, Value>>) -> Done<Value> {
+        let answer = self.try_call(ask.method, params.unwrap_or_else(|| ask.params.clone())).await;
         answer.map_err(|error| Failure::of_call(ask, &error).into())
     }
 

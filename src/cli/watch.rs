@@ -9,12 +9,14 @@ mod line;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
 use super::args::params_of;
@@ -246,7 +248,41 @@ enum Handled {
 /// What is done with each event.
 enum Teller {
     Run(Box<Hook>),
-    Print { format: Format, hook: Box<Hook> },
+    Print { format: Format, hook: Box<Hook>, printer: Printer },
+}
+
+/// A thread that prints, because whoever reads may stand still, and a signal must end the watch nevertheless. Nothing waits for
+/// the thread when the watch ends.
+struct Printer {
+    texts: SyncSender<(String, oneshot::Sender<std::io::Result<()>>)>,
+}
+
+impl Printer {
+    fn start() -> std::io::Result<Self> {
+        // A text is handed on only when the one before it is printed.
+        let (texts, handed) = sync_channel::<(String, oneshot::Sender<std::io::Result<()>>)>(1);
+        let run = move || {
+            for (text, printed) in handed {
+                // Nobody listens any more if the watch ended meanwhile.
+                let _ = printed.send(print(&text));
+            }
+        };
+        std::thread::Builder::new().name("printer".to_owned()).spawn(run)?;
+        Ok(Self { texts })
+    }
+
+    /// Prints a text, unless the watch is asked to end before all of it is taken.
+    async fn print(&self, text: String, ends: &mut Ends) -> Done<Handled> {
+        let (printed, is_printed) = oneshot::channel();
+        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        self.texts.try_send((text, printed)).map_err(|_| gone())?;
+        tokio::select! {
+            biased;
+            printed = is_printed => printed.map_err(|_| gone())??,
+            () = ends.asked() => return Ok(Handled::NotYet),
+        }
+        Ok(Handled::Yes)
+    }
 }
 
 impl Teller {
@@ -260,22 +296,22 @@ impl Teller {
         if style.format == Format::Table {
             print(line::HEAD)?;
         }
-        Ok(Self::Print { format: style.format, hook })
+        Ok(Self::Print { format: style.format, hook, printer: Printer::start()? })
     }
 
     async fn tell(&mut self, event: &Value, ends: &mut Ends) -> Done<Handled> {
-        match self {
+        let (text, printer) = match self {
             Self::Run(hook) => return hook.run(event, ends).await,
-            Self::Print { format: Format::Table, .. } => print(&line::of(event))?,
-            Self::Print { format: Format::Env, hook } => {
+            Self::Print { format: Format::Table, printer, .. } => (line::of(event), printer),
+            Self::Print { format: Format::Env, hook, printer } => {
                 let variables = tokio::select! {
                     variables = hook.variables(event) => variables?,
                     () = ends.asked() => return Ok(Handled::NotYet),
                 };
-                print(&(super::output::env::assignments(&variables) + "\n"))?;
+                (super::output::env::assignments(&variables) + "\n", printer)
             }
-            Self::Print { .. } => print(&format!("{event}\n"))?,
-        }
-        Ok(Handled::Yes)
+            Self::Print { printer, .. } => (format!("{event}\n"), printer),
+        };
+        printer.print(text, ends).await
     }
 }

@@ -42,10 +42,10 @@ use super::hang_up::{SharedSocket, UnderWay};
 use super::paced::Paced;
 use super::plain;
 use super::probes::{Probe, Probes};
-use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX};
+use crate::limits::{HTTP_CONNECTIONS_ONE_IN, HTTP_HEAD_BYTES_MAX, TURNED_AWAY_MAX};
 use crate::metrics::Counted;
 use crate::server::Server;
-use crate::server::sockets::{Arrivals, WATCHERS_TAKE_WITHIN, leave_nothing_unread};
+use crate::server::sockets::{Arrivals, TurnedAway, WATCHERS_TAKE_WITHIN, leave_nothing_unread};
 
 /// The paths that monitoring asks for.
 const PROBES: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
@@ -62,12 +62,14 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>, router: R
     let places = Arc::new(Semaphore::new(connections_max(server.bounds.connections)));
     let probes = Arc::<Probes>::default();
     let open = TaskTracker::new();
+    let turned_away = TurnedAway::up_to(TURNED_AWAY_MAX);
     let arrivals = Arrivals::new(listener, server.stop.clone(), "cannot accept over HTTP");
     while let Some((stream, peer)) = arrivals.next().await {
         let place = Arc::clone(&places).try_acquire_owned().ok();
         let probe = if place.is_none() { probes.enter().map(Arc::new) } else { None };
         if place.is_none() && probe.is_none() {
             turn_away(&stream, &server);
+            turned_away.leave(stream);
             continue;
         }
         let (task, server, router) = (server.tasks.token(), Arc::clone(&server), router.clone());

@@ -15,8 +15,9 @@ use super::cannot::CannotStart;
 use crate::actors::reactor::Reactor;
 use crate::config::Config;
 use crate::http;
+use crate::limits::TURNED_AWAY_MAX;
 use crate::peer::secret::Secret;
-use crate::server::sockets::Arrivals;
+use crate::server::sockets::{Arrivals, TurnedAway};
 use crate::server::{Bounds, Server, connection};
 
 /// Bounds of connections.
@@ -122,6 +123,7 @@ pub(super) fn serve_http(listener: std::net::TcpListener, server: Arc<Server>, t
 pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut next = 0;
     let places = Arc::new(Semaphore::new(server.bounds.connections.min(Semaphore::MAX_PERMITS)));
+    let turned_away = TurnedAway::up_to(TURNED_AWAY_MAX);
     let arrivals = Arrivals::new(listener, server.stop.clone(), "cannot accept");
     while let Some((stream, peer)) = arrivals.next().await {
         let metrics = &server.metrics;
@@ -130,6 +132,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             metrics.clients.connections_closed.with_label_values(&["limit"]).inc();
             connection::turn_away(&stream);
+            turned_away.leave(stream);
             continue;
         };
         let Ok(stream) = stream.into_std() else { continue };

@@ -46,6 +46,16 @@ pub enum Errand {
 }
 
 impl Errand {
+    /// Is it about the server and not about what it serves? Then it has no place in the order of requests. Whoever asks for a sign
+    /// of life gets one however long an act takes.
+    pub(super) fn concerns_no_network(&self) -> bool {
+        match self {
+            Errand::Node(_) | Errand::Here(Here::Ping | Here::Info | Here::Nodes | Here::Discover) => true,
+            // What these change holds for what is asked behind them.
+            Errand::Here(Here::Set { .. } | Here::Unwatch(_)) => false,
+            Errand::One(..) | Errand::Act(..) | Errand::All(_) => false,
+        }
+    }
     pub(super) fn act(touches: Vec<CompactString>, job: Job) -> Self {
         Errand::Act(touches, Box::new(job))
     }

@@ -16,13 +16,14 @@ use serde::Serialize;
 
 pub(crate) use self::event::event_type;
 use self::nouns::{map_pool, network, pool, reserved, state_word, subnet, usage};
-use self::pages::{WHOLE, events_page, networks_page, scopes_page};
+use self::pages::{ANSWER_SLACK_BYTES, WHOLE, events_page, networks_page, scopes_page};
 use self::reservation::NetworkParts;
 use super::sweeping::sweep_result;
 use super::text;
 use crate::actors::coordinator::Done;
 use crate::actors::events::{Cursor, Happened, held, history};
 use crate::core::outcome::{Grant, Lookup, Outcome};
+use crate::limits::ANSWER_BYTES_MAX;
 use crate::wire::{Method, nouns as wire_nouns};
 
 /// How an answer is written.
@@ -38,7 +39,7 @@ pub struct Shape {
     pub count_only: bool,
     /// Write networks with their usage.
     pub usage: bool,
-    /// An acquire may answer more than a few whole reservations.
+    /// An acquire may answer more than a few whole reservations, or list again and again what it would release.
     pub many: bool,
     /// Nothing was changed.
     pub dry_run: bool,
@@ -63,6 +64,17 @@ impl Renderer {
             self.reservation(out, view);
         }
         out.push(b'}');
+    }
+
+    /// Do all these fit into one answer? The list of what was found has no pages.
+    pub fn finds_room_for(&mut self, found: &[Lookup], address: crate::core::address::Address) -> bool {
+        let (mut one, mut bytes) = (Vec::new(), 0);
+        found.iter().all(|lookup| {
+            one.clear();
+            self.found(&mut one, address, lookup);
+            bytes += one.len() + 1;
+            bytes <= ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES
+        })
     }
 
     /// Appends the result of one network's answer. `asked` is the address of `ip.get`.

@@ -6,7 +6,8 @@
 //! **Order** (invariant I-8). Requests for one network go to its actor in the order they were read. A job over several
 //! networks is a barrier: it waits until everything before it is answered, and everything after it waits for it. A job
 //! that touches names or space of one network blocks only later requests that name the same network, and those that take
-//! space which it may give back. Blocked requests wait in `queue`, and everything read later waits behind them.
+//! space which it may give back. Blocked requests wait in `queue`, and everything read later waits behind them, except for what is
+//! about the server itself: whoever looks for a sign of life gets one.
 //!
 //! All requests that one read brought for one network leave as one message ([`Session::flush`]).
 //!
@@ -55,7 +56,7 @@ use super::dispatch::{self, ReadyRequest};
 use super::fairness::Share;
 use super::render::{Renderer, Shape};
 use super::role::Role;
-use super::watch::{self, Watches};
+use super::watch::{self, BegunWatch, Watches};
 use crate::actors::waits::Caller;
 use crate::actors::{Outlet, Reply, Told};
 use crate::core::address::Address;
@@ -94,6 +95,8 @@ struct Queued {
 struct JsonBatch {
     left: usize,
     text: Vec<u8>,
+    /// Subscriptions whose numbers are in `text`.
+    begun: Vec<BegunWatch>,
 }
 
 /// Where the session receives answers.
@@ -256,7 +259,7 @@ impl Session {
             Message::Single(entry) => self.entry(entry, None),
             Message::Batch(entries) => {
                 self.line_bytes /= entries.len().max(1);
-                let batch = JsonBatch { left: entries.len(), text: Vec::new() };
+                let batch = JsonBatch { left: entries.len(), ..JsonBatch::default() };
                 let at = match self.batches.iter().position(Option::is_none) {
                     Some(at) => {
                         self.batches[at] = Some(batch);
@@ -313,7 +316,7 @@ impl Session {
         match ready {
             Ok(ready) => {
                 let queued = Queued { id, batch, asked, read: self.read, bytes: self.line_bytes, ready };
-                let waits = !self.queue.is_empty() || self.holds_back();
+                let waits = !(self.queue.is_empty() || queued.ready.errand.concerns_no_network()) || self.holds_back();
                 if let Some(blocked) = if waits { Some(queued) } else { self.submit(queued) } {
                     self.room.queued(&blocked);
                     self.queue.push_back(blocked);

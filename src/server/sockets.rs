@@ -3,9 +3,11 @@
 
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::{BODY_BYTES_MAX, CLIENT_PROBE_MS};
@@ -68,6 +70,29 @@ impl Arrivals {
     }
 }
 
+/// Clients that are turned away because too many are here. Most have asked something by then: closed with that unread, their socket
+/// would be reset, and whoever does not hear why cannot know that nothing was carried out.
+#[derive(Debug)]
+pub struct TurnedAway {
+    places: Arc<Semaphore>,
+}
+
+impl TurnedAway {
+    /// So many have a moment to hear why; beyond it connections are closed at once.
+    pub fn up_to(count: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(count)) }
+    }
+
+    /// Closes the connection of a client that was told why, when it has ended its input or had a moment to.
+    pub fn leave(&self, stream: TcpStream) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };
+        tokio::spawn(async move {
+            leave_nothing_unread(&stream, true).await;
+            drop(place);
+        });
+    }
+}
+
 /// Reads pending input and discards it. Closing a socket with unread input resets it, and answers that the client has not read yet
 /// are lost. If there was input, or more is on its way (`more_comes`), the client is told by the end of output that nothing more is
 /// answered, and has a moment to end.
@@ -105,4 +130,29 @@ fn throw_away(left: &mut usize, read: impl Fn(&mut [u8]) -> io::Result<usize>) -
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_is_turned_away_with_a_request_unread_hears_why_and_sees_no_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // The second one is beyond the bound.
+        for (turned_away, is_reset) in [(TurnedAway::up_to(1), false), (TurnedAway::up_to(0), true)] {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            client.write_all(b"asks\n").await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.readable().await.unwrap();
+            assert_eq!(stream.try_write(b"why\n").unwrap(), 4);
+            turned_away.leave(stream);
+            let mut told = Vec::new();
+            let end = client.read_to_end(&mut told).await;
+            assert_eq!(end.is_err(), is_reset, "{end:?}");
+            assert!(is_reset || told == b"why\n", "{told:?}");
+        }
+    }
 }

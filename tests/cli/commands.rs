@@ -394,6 +394,32 @@ fn call_reads_params_from_stdin() {
     assert_eq!(text(&output.stdout), "{\n  \"b\": 1,\n  \"a\": [\n    2\n  ]\n}\n");
 }
 
+/// As over the wire: of a member that is given twice, none wins in silence.
+#[test]
+fn call_asks_nothing_of_params_from_stdin_that_the_server_would_refuse_as_they_stand() {
+    let server = Responder::start(|_, params| Ok(params.clone()));
+    for (params, problem) in [
+        (r#"{"network":"lan","owner":"a","owner":"b"}"#, "duplicate entry with key \"owner\""),
+        (r#"{"network":"lan","labels":{"k":"v","k":"w"}}"#, "duplicate entry with key \"k\""),
+        ("[1]", "stdin holds no JSON object"),
+        ("owner: a", "stdin holds no JSON"),
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
+            .args(["call", "ip.allocate", "-", "--server", &server.address])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(params.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{params}: {said}");
+        assert!(said.contains(problem), "{params}: {said}");
+    }
+    assert!(server.asked().is_empty(), "{:?}", server.asked());
+}
+
 #[test]
 fn what_is_about_one_connection_is_refused_and_says_what_to_type() {
     let server = Responder::start(|_, _| Ok(json!({})));

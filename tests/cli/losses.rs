@@ -1,9 +1,10 @@
 //! What a change removes or replaces beyond what it names: this is shown, and asked about.
 
+use allod::wire::ErrorKind;
 use serde_json::{Value, json};
 
 use crate::commands::{allod, lan, text};
-use crate::responder::Responder;
+use crate::responder::{Responder, refusal};
 
 /// A server with a network of one subnet, which has these members; it answers every change with `after`.
 fn server(subnet: Value, after: Value) -> Responder {
@@ -101,4 +102,70 @@ fn a_note_stands_under_its_own_heading_and_one_address_is_no_range() {
     let told = text(&output.stdout);
     assert!(told.contains("WHAT            NOTE\n"), "{told}");
     assert!(told.contains("\n10.0.0.70            reserved for a  printer\n"), "{told}");
+}
+
+/// Changes that were made, without those only tried.
+fn made(server: &Responder, method: &str) -> Vec<Value> {
+    let is_made = |(asked, params): &(String, Value)| asked == method && params["dry_run"] != true;
+    server.asked().into_iter().filter(is_made).map(|(_, params)| params).collect()
+}
+
+/// Between what is shown and the yes there may be any time, and somebody else may have the address then.
+#[test]
+fn a_forced_release_takes_the_reservation_that_was_shown_and_no_later_one() {
+    let server = Responder::start(|method, _| match method {
+        "ip.get" => Ok(json!({"address": "10.0.0.5", "state": "held",
+            "reservation": {"network": "lan", "address": "10.0.0.5", "prefix_length": 32, "owner": "a", "generation": 7}})),
+        _ => Ok(json!({"released": ["10.0.0.5"]})),
+    });
+    assert_eq!(run(&server, "ip release lan 10.0.0.5 --force --yes").0, Some(0));
+    assert_eq!(made(&server, "ip.release")[0]["if_generation"], 7);
+    server.forget();
+    assert_eq!(run(&server, "ip release lan 10.0.0.5 --force --if-generation 6 --yes").0, Some(0));
+    assert_eq!(made(&server, "ip.release")[0]["if_generation"], 6, "what the user says comes first");
+}
+
+#[test]
+fn a_deletion_takes_the_network_that_was_shown_and_none_that_has_its_name_since() {
+    let mut network = lan();
+    network["version"] = json!(3);
+    let id = network["id"].clone();
+    let server = Responder::start(move |method, _| match method {
+        "network.get" => Ok(network.clone()),
+        "ip.list" => Ok(json!({"count": 0, "reservations": []})),
+        _ => Ok(json!({"id": network["id"], "holding": 0})),
+    });
+    for line in ["network delete lan", "network delete lan --force", "network delete lan --purge"] {
+        server.forget();
+        let (code, said) = run(&server, &format!("{line} --yes"));
+        assert_eq!(code, Some(0), "{line}: {said}");
+        let asked = made(&server, "network.delete");
+        assert_eq!((&asked[0]["network"], &asked[0]["if_version"]), (&id, &json!(3)), "{line}");
+    }
+    server.forget();
+    assert_eq!(run(&server, "network delete lan --if-version 2 --yes").0, Some(0));
+    assert_eq!(made(&server, "network.delete")[0]["if_version"], 2, "what the user says comes first");
+}
+
+/// A node that comes back late brings more of them at any time.
+#[test]
+fn late_claims_that_come_after_those_shown_are_not_given_up_with_them() {
+    let claim = |address: &str| {
+        json!({"network": "lan", "address": address,
+            "late": {"scope": "default", "owner": "web/0", "slot": "0", "address": address}})
+    };
+    let server = Responder::start(move |_, params| match params.get("address") {
+        // It was decided meanwhile.
+        Some(address) if address == "10.0.0.6" => {
+            Err(refusal(ErrorKind::NotFound, "no conflict at 10.0.0.6 in network `lan`", json!({})))
+        }
+        Some(address) => Ok(json!({"accepted": [claim(address.as_str().unwrap())]})),
+        None => Ok(json!({"accepted": [claim("10.0.0.5"), claim("10.0.0.6"), claim("10.0.0.5"), claim("10.0.0.7")]})),
+    });
+    let (code, said) = run(&server, "cluster accept lan --yes");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.ends_with("gave up 2 late claims; what is present stays\n"), "{said}");
+    let asked: Vec<Value> =
+        made(&server, "cluster.accept").into_iter().map(|params| params["address"].clone()).collect();
+    assert_eq!(asked, ["10.0.0.5", "10.0.0.6", "10.0.0.7"]);
 }

@@ -127,3 +127,43 @@ fn an_export_that_is_cut_off_says_so_and_has_no_end() {
     assert!(written.contains("10.0.0.1") && !written.contains("\"end\""), "{written}");
     assert!(said.contains("incomplete") && said.contains("hint: export again"), "{said}");
 }
+
+/// Networks are written first, and reservations, page by page, as they are then: no import would take such a file.
+#[test]
+fn an_export_beside_which_a_network_changed_fails_and_has_no_end() {
+    let named = |name: &str, version: u64| {
+        let mut network = lan();
+        (network["name"], network["version"]) = (json!(name), json!(version));
+        network
+    };
+    // Renamed, given another subnet, deleted and made anew; and one that was not there.
+    let mut anew = lan();
+    anew["id"] = json!("00000000-0000-4000-8000-000000000002");
+    for (later, is_whole) in [
+        (vec![named("lan-1", 2)], false),
+        (vec![named("lan", 2)], false),
+        (vec![anew.clone()], false),
+        (vec![], false),
+        (vec![lan(), anew], true),
+        (vec![lan()], true),
+    ] {
+        let (listed, then) = (AtomicUsize::new(0), later.clone());
+        let server = Responder::start(move |method, params| match method {
+            "network.list" if listed.fetch_add(1, Ordering::SeqCst) == 0 => Ok(json!({"networks": [lan()]})),
+            "network.list" => Ok(json!({"networks": then})),
+            _ if params.get("count_only").is_some() => Ok(json!({"count": 1})),
+            _ => {
+                let held = json!({"network": "lan-1", "network_id": lan()["id"], "address": "10.0.0.1", "owner": "a"});
+                Ok(json!({"reservations": [held]}))
+            }
+        });
+        let output = allod(&server.address, &["export"]);
+        let (written, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(i32::from(!is_whole)), "{later:?}: {said}");
+        assert_eq!(written.contains("\"end\""), is_whole, "{later:?}: {written}");
+        assert!(
+            is_whole || said.contains("network `lan` ") && said.contains("hint: export again"),
+            "{later:?}: {said}"
+        );
+    }
+}

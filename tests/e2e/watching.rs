@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -351,4 +351,58 @@ fn a_watch_that_waits_for_what_it_is_to_print_ends_when_it_is_told_to() {
     assert_eq!(code, Some(0), "{words:?}");
     // The event was not printed, so the next watch begins with it.
     assert_eq!(cursor_in(words.last().unwrap()), "begin");
+}
+
+/// A pager at its first page, or a program that hangs: what was not taken is told again where the watch goes on.
+#[test]
+fn a_watch_whose_output_nobody_takes_ends_when_it_is_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    // An event of some 100 000 bytes: more than a pipe holds.
+    let note = "x".repeat(1_000);
+    let reserved: Vec<Value> =
+        (0..100).map(|at| json!({"range": format!("10.1.0.{}", 2 * at + 2), "note": note})).collect();
+    let subnets = json!([{"cidr": "10.1.0.0/24", "reserved": reserved}]);
+    server.allod_ok(&["call", "network.create", "name=large", &format!("subnets={subnets}")]);
+    for signal in ["-INT", "-TERM"] {
+        let mut child = command(&server, &["--since", &since, "--format", "json"], directory.path()).spawn().unwrap();
+        let (output, words) = (child.stdout.take().unwrap(), lines_of(child.stderr.take().unwrap()));
+        let mut watch = Watch { child, lines: mpsc::channel().1, words };
+        let begun = Instant::now();
+        // With its first byte the line is under way, and there is no room for its last.
+        while rustix::io::ioctl_fionread(&output).unwrap() == 0 {
+            assert!(begun.elapsed() < PATIENCE, "nothing is printed");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        watch.signal(signal);
+        while watch.child.try_wait().unwrap().is_none() {
+            assert!(begun.elapsed() < 2 * PATIENCE, "{signal}: it goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (code, words) = watch.ended();
+        assert_eq!(code, Some(0), "{words:?}");
+        let cursor = cursor_in(words.last().unwrap());
+        let again = self::watch(&server, &["--since", &cursor, "--count", "1", "--format", "json"], directory.path());
+        let event: Value = serde_json::from_str(&text(&again.stdout)).unwrap();
+        assert_eq!((&event["type"], &event["network"]), (&json!("network_created"), &json!("large")), "{words:?}");
+    }
+}
+
+/// Ctrl-C and a service manager signal the watch and its command alike, in any order.
+#[test]
+fn a_command_that_was_ended_together_with_the_watch_has_not_handled_its_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    allocate(&server, &["web/0"]);
+    let watch_first = "kill -TERM $PPID; kill -TERM $$; sleep 60";
+    // It is gone, and known to be, when the watch is signalled.
+    let watch_last = "me=$$; (while kill -0 $me; do :; done; kill -TERM $PPID) 2>&- & kill -TERM $$; sleep 60";
+    for command in [watch_first; 8].into_iter().chain([watch_last]) {
+        let arguments = ["--network", "lan", "--since", &since, "--exec", command, "--on-failure", "skip"];
+        let (code, words) = Watch::start(&server, &arguments, directory.path()).ended();
+        assert_eq!((code, words.len()), (Some(0), 1), "{command}: {words:?}");
+        let cursor = cursor_in(&words[0]);
+        let next = watch(&server, &["--since", &cursor, "--count", "1"], directory.path());
+        assert!(text(&next.stdout).contains("web/0"), "{command}: {words:?}");
+    }
 }

@@ -554,3 +554,25 @@ fn a_network_is_said_to_be_gone_when_that_is_durable() {
     assert_eq!(second.answer()["error"]["data"]["kind"], "not_found");
     assert_eq!(second.kind("ip.allocate", allocate), "not_found");
 }
+
+/// It is the sign of life that a client waits for before it gives a connection up, and with it everything under way there.
+#[test]
+fn what_is_about_the_server_itself_is_answered_while_an_act_holds_up_everything_behind_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    server.store.hold();
+    let purge = client.send("network.delete", json!({"network": "lan", "purge": true}));
+    let anew = client.send("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]}));
+    for method in ["server.ping", "server.info", "cluster.nodes", "rpc.discover"] {
+        let id = client.send(method, json!({}));
+        assert_eq!(client.answer()["id"], id, "{method}");
+    }
+    // It decides what becomes of the requests behind it, so it has a place among them.
+    let set = client.send("session.set", json!({"redirect": true}));
+    server.store.let_go();
+    let answers = [client.answer(), client.answer(), client.answer()];
+    assert!(answers.iter().all(|answer| answer.get("result").is_some()), "{answers:?}");
+    let ids: Vec<u64> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids[0], purge, "{answers:?}");
+    assert!(ids.contains(&anew) && ids.contains(&set), "{answers:?}");
+}

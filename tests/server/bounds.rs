@@ -334,3 +334,95 @@ fn a_short_request_makes_no_answer_without_bound() {
     let one = client.ok("network.map", json!({"network": "wide", "subnet": "11.3.0.0/16"}));
     assert_eq!(one["pools"].as_array().unwrap().len(), 1);
 }
+
+/// Sends a batch, and returns its answers, their bytes, and how many of them are `overloaded`.
+fn batch_of(client: &mut Client, members: Vec<Value>) -> (Vec<Value>, usize, usize) {
+    let ask = |(id, member): (usize, &Value)| {
+        let mut member = member.clone();
+        (member["jsonrpc"], member["id"]) = (json!("2.0"), json!(id));
+        member
+    };
+    let asked: Vec<Value> = members.iter().enumerate().map(ask).collect();
+    client.raw(format!("{}\n", json!(asked)));
+    let text = client.text_line();
+    let mut answers: Vec<Value> = serde_json::from_str(&text).unwrap();
+    answers.sort_by_key(|answer| answer["id"].as_u64());
+    let refused = answers.iter().filter(|answer| answer["error"]["data"]["kind"] == "overloaded").count();
+    (answers, text.len(), refused)
+}
+
+/// What can be asked again and again, and what only reads, is refused once the answers of its batch are long; a change is made.
+#[test]
+fn what_is_repeated_in_a_batch_makes_no_answer_without_bound() {
+    const MEMBERS: usize = 90;
+    let server = TestServer::new();
+    let mut client = server.client();
+    let network = format!("{:x<width$}", "lan", width = limits::NAME_CHARACTERS_MAX);
+    client.ok("network.create", json!({"name": network, "subnets": [{"cidr": "10.0.0.0/16"}]}));
+    let claimant = "c".repeat(limits::IDENTITY_BYTES_MAX);
+    for part in 0..12 {
+        let ips = vec![json!({"network": network}); 256];
+        let (slots, claimant) = (format!("{part}/"), json!(claimant));
+        client.ok(
+            "ip.acquire",
+            json!({"owner": "o", "slot_prefix": slots, "ips": ips, "brief": true, "claimant": claimant}),
+        );
+    }
+    let exact = json!({"owner": "o", "ips": [{"network": network}], "exact": true, "brief": true, "dry_run": true});
+    let sweep = json!({"scope": "default", "alive": [], "grace_seconds": 3_600});
+    let changes = json!({"method": "ip.allocate", "params": {"network": network, "owner": "new"}});
+    let reads = json!({"method": "ip.get", "params": {"network": network, "address": "10.0.200.1"}});
+    for (method, params) in [("ip.acquire", exact), ("claimant.sweep", sweep)] {
+        let mut members = vec![json!({"method": method, "params": params}); MEMBERS];
+        members.extend([changes.clone(), reads.clone()]);
+        let (answers, bytes, refused) = batch_of(&mut client, members);
+        let longest = answers.iter().map(|answer| answer.to_string().len()).max().unwrap();
+        assert!(longest > 2 * limits::BATCH_ANSWER_BYTES_MAX / MEMBERS, "{method}: the answers are short");
+        assert!(bytes < limits::BATCH_ANSWER_BYTES_MAX + 2 * longest, "{method}: {bytes} bytes, {refused} refused");
+        let [changed, read] = [&answers[MEMBERS], &answers[MEMBERS + 1]];
+        assert!(changed.get("result").is_some(), "{method}: {changed}");
+        assert_eq!(read["error"]["data"]["kind"], "overloaded", "{method}: {read}");
+    }
+}
+
+/// It has no pages, and there may be any number of realms.
+#[test]
+fn an_address_that_is_held_in_very_many_realms_is_looked_up_in_one_of_them() {
+    // Written with an escape for each byte, so that each reservation takes some 25 kB.
+    let text = |length: usize| "\"".repeat(length);
+    let key = |at: usize| format!("{at:\"<width$}", width = limits::LABEL_KEY_BYTES_MAX);
+    let labels: serde_json::Map<String, Value> =
+        (0..limits::LABEL_ENTRIES_MAX).map(|at| (key(at + 100), text(limits::LABEL_VALUE_BYTES_MAX).into())).collect();
+    let server = TestServer::new();
+    let mut client = server.client();
+    let mut at = 0;
+    let mut hold_on_to = |client: &mut Client, realms: usize| {
+        for _ in 0..realms {
+            let name = format!("n{at}");
+            let realm = format!("r{at}");
+            client.ok("network.create", json!({"name": name, "realm": realm, "subnets": [{"cidr": "10.0.0.0/24"}]}));
+            let asked = json!({"network": name, "address": "10.0.0.5", "owner": "o", "brief": true, "labels": labels});
+            client.ok("ip.claim", asked);
+            at += 1;
+        }
+    };
+    let find = json!({"address": "10.0.0.5"});
+    hold_on_to(&mut client, 100);
+    client.send("ip.find", find.clone());
+    let each = client.text_line().len() / 100;
+    // As many as fit are answered.
+    let fit = limits::ANSWER_BYTES_MAX / each - 4;
+    hold_on_to(&mut client, fit - 100);
+    assert_eq!(client.ok("ip.find", find.clone())["found"].as_array().unwrap().len(), fit);
+    hold_on_to(&mut client, 8);
+    let error = client.call("ip.find", find)["error"].clone();
+    assert_eq!(
+        (&error["data"]["kind"], &error["data"]["field"]),
+        (&json!("invalid_argument"), &json!("address")),
+        "{error}"
+    );
+    let said = error["message"].as_str().unwrap();
+    assert!(said.contains(&format!("{} networks", fit + 8)) && said.contains("`ip.get` with `realm`"), "{said}");
+    let one = client.ok("ip.get", json!({"address": "10.0.0.5", "realm": "r7"}));
+    assert_eq!((&one["network"], &one["state"]), (&json!("n7"), &json!("held")));
+}

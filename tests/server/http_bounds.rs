@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use allod::limits::HTTP_BODIES_BYTES_MIN;
+use allod::limits::{HTTP_BODIES_BYTES_MIN, HTTP_BODIES_MAX};
 use allod::serve::Ended;
 use serde_json::{Value, json};
 
@@ -159,6 +159,25 @@ fn requests_that_wait_over_http_take_no_places_of_tcp_clients() {
     let mut second = server.client();
     assert_eq!(second.ok("server.ping", json!({})), "pong");
     drop(waiting);
+}
+
+/// They may wait for a day, and nothing is worked on for them.
+#[test]
+fn batches_that_wait_over_http_with_some_of_their_answers_keep_no_other_body_out() {
+    let server = TestServer::new();
+    let mut client = server.client();
+    client.ok("network.create", json!({"name": "none"}));
+    let waits = json!({"network": "none", "owner": "w", "wait_seconds": 3_600});
+    let batch = json!([
+        {"jsonrpc": "2.0", "id": 1, "method": "server.ping"},
+        {"jsonrpc": "2.0", "id": 2, "method": "ip.allocate", "params": waits},
+    ])
+    .to_string();
+    let head = format!("POST /rpc HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n{batch}", batch.len());
+    let waiting: Vec<TcpStream> = (0..HTTP_BODIES_MAX).map(|_| sent(server.running.http, &head)).collect();
+    server.until_waits("none", HTTP_BODIES_MAX);
+    wait_for("a place for another body", || http(server.running.http, "POST /rpc", PING).0 == 200);
+    assert!(waiting.iter().all(|stream| !is_answered(stream)));
 }
 
 /// A client that announces much and sends little takes no room; what did arrive counts until it is dropped.

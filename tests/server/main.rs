@@ -78,4 +78,5 @@ mod waits_together;
 mod waits_trouble;
 mod waits_unasked;
 mod watch;
+mod watch_batched;
 mod words;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::apply::diff;
 use super::super::apply::file::read_table;
+use super::super::document;
 use super::places::Places;
 use super::stages::{Network, is_half_done};
 use super::sum::{self, LinesSum};
@@ -202,7 +203,7 @@ fn version(line: &str) -> Result<u64, String> {
 }
 
 fn read_line(content: &mut Content, line: usize, text: &str) -> Result<(), String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+    let value = document::json(text).map_err(|error| format!("no JSON: {error}"))?;
     let Value::Object(members) = value else { return Err("must be an object".to_owned()) };
     if content.end.is_some() {
         return Err("follows the line that says how many there are".to_owned());

@@ -24,7 +24,7 @@
 //! Addresses that were reserved there since the export are not claimed.
 //!
 //! An export is not a snapshot of one moment: a reservation that is made while it runs may be missing; one that exists
-//! throughout is in it once. An import that broke off is simply repeated.
+//! throughout is in it once. It fails if the configuration of a network that it contains changes while it runs. An import that broke off is simply repeated.
 
 mod claiming;
 #[cfg(test)]
@@ -149,6 +149,10 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
         write_held(session, list, networks, &mut lines, &progress, (&mut written, &mut left_out)).await?;
     }
     let obsolete = count(session, &there.lists(&filter(args, true))).await?;
+    let now = There::of(session, args.realm.as_deref(), &json!({"usage": true})).await?;
+    if let Some(changed) = there.first_changed(&now) {
+        return Err(changed_meanwhile(changed).into());
+    }
     let mut end = json!({"networks": networks.len(), "reservations": written});
     if !there.left_out.is_empty() {
         end["left_out"] = json!(there.names_left_out());
@@ -165,7 +169,7 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
             counted(left_out, "reservation")
         ));
     }
-    let (declined, cooling) = out_of_circulation(session, args.realm.as_deref()).await?;
+    let (declined, cooling) = out_of_circulation(&now);
     if declined + cooling > 0 {
         session.say(&format!(
             "left out: {} declined and {} in their cooldown; whoever imports the file may be given them. `allod network usage` \
@@ -233,6 +237,20 @@ async fn write_held(
     }
 }
 
+/// What to do about a file that was begun and has no end.
+const AGAIN: &str = "export again, to a new file: this one lacks its last line, and no import takes it";
+
+/// Networks are written first, as they were listed; their reservations, as they are when their page comes: under a new name, or in
+/// a subnet that was added or moved here since. No import would take such a file, and nobody would know before it is needed.
+fn changed_meanwhile(network: &Value) -> Failure {
+    let name = network["name"].as_str().unwrap_or_default();
+    let reason = format!(
+        "network `{name}` was changed or deleted while the reservations were written: they may not fit what was written of it \
+         before"
+    );
+    Failure::new("export the register", reason, AGAIN)
+}
+
 /// A page of reservations. Lines that were written cannot be taken back, so a lost cursor is a failure.
 async fn page(session: &mut Session, params: &Value) -> Done<Value> {
     let members = params.as_object().cloned().unwrap_or_default();
@@ -240,7 +258,7 @@ async fn page(session: &mut Session, params: &Value) -> Done<Value> {
         let failure = if pages::is_forgotten(&error) {
             let reason = "networks or subnets changed too much meanwhile to continue the list of reservations: what was written \
              is incomplete";
-            Failure::new("export the register", reason, "export again, to a new file: this one lacks its last line, and no import takes it")
+            Failure::new("export the register", reason, AGAIN)
         } else {
             Failure::of_method("ip.list", params, &error)
         };
@@ -249,13 +267,12 @@ async fn page(session: &mut Session, params: &Value) -> Done<Value> {
 }
 
 /// How many addresses are declined and how many cool: nobody holds these, and no export contains them.
-async fn out_of_circulation(session: &mut Session, realm: Option<&str>) -> Done<(u64, u64)> {
-    let there = There::of(session, realm, &json!({"usage": true})).await?;
+fn out_of_circulation(there: &There) -> (u64, u64) {
     let count = |state: &str| {
         let of = |network: &Value| network["usage"][state].as_str()?.parse::<u64>().ok();
         there.networks.iter().filter_map(of).sum()
     };
-    Ok((count("declined"), count("cooling")))
+    (count("declined"), count("cooling"))
 }
 
 /// The filter for the export, for obsolete or for current reservations.

@@ -3,6 +3,8 @@
 //! A network that the self-check stopped is in the file as it is in memory, which is lost at the next start. A network that
 //! crashes, or cannot be loaded, answers nothing: the others are in the file, which says that it is incomplete.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::args::Ask;
@@ -48,6 +50,13 @@ impl There {
         let mut there = Self::default();
         pages::keep_all(session, &ask, "networks", &mut there).await?;
         Ok(there)
+    }
+
+    /// The first of these networks that is not as it was: `now` is what is there since.
+    pub(super) fn first_changed(&self, now: &Self) -> Option<&Value> {
+        let state = |network: &Value| (network["id"].as_str().map(str::to_owned), network["version"].as_u64());
+        let now: HashSet<_> = now.networks.iter().map(state).collect();
+        self.networks.iter().find(|network| !now.contains(&state(network)))
     }
 
     /// The params that list everything they hold: one list, or one for each network if a list of all would be refused.

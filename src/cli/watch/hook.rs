@@ -1,9 +1,11 @@
 //! Runs a command for each event: its environment, and what its failure means.
 
 use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
@@ -34,6 +36,9 @@ const FACTS: [&str; 13] = [
 /// The waits before a failed command is run again: the first, doubled each time, up to the longest.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
+/// How long a command that a signal ended leaves time for that signal to reach us too: who ends a whole group or service signals
+/// one process after the other.
+const SIGNALLED_TOO: Duration = Duration::from_secs(5);
 /// The most networks whose subnets are cached.
 const NETWORKS_MAX: usize = 1_024;
 
@@ -64,7 +69,12 @@ impl Hook {
                 Ok((status, was_asked)) if status.success() => {
                     return Ok(if was_asked { Handled::Last } else { Handled::Yes });
                 }
-                Ok((status, was_asked)) => (format!("ended with {status}"), was_asked),
+                Ok((status, was_asked)) => {
+                    // Then it was not the command that failed.
+                    let was_asked = was_asked
+                        || was_told_to_end(status) && tokio::time::timeout(SIGNALLED_TOO, ends.asked()).await.is_ok();
+                    (format!("ended with {status}"), was_asked)
+                }
                 Err(error) => (format!("could not be run: {error}"), false),
             };
             if was_asked {
@@ -109,8 +119,10 @@ impl Hook {
             tokio::pin!(ended);
             loop {
                 tokio::select! {
-                    status = &mut ended => break status?,
+                    // What ends us may have ended the command, too, and is heard of first.
+                    biased;
                     () = ends.asked(), if !was_asked => was_asked = true,
+                    status = &mut ended => break status?,
                 }
             }
         };
@@ -162,7 +174,8 @@ impl Hook {
     }
 }
 
-/// Writes the event to the command and waits for its end, whether it reads the event or not.
+/// Writes the event to the command and waits for its end, whether it reads the event or not. What it leaves behind may still have
+/// its input, and never read it.
 async fn feed_and_wait(child: &mut Child, text: String) -> std::io::Result<ExitStatus> {
     let stdin = child.stdin.take();
     let feed = async move {
@@ -171,8 +184,20 @@ async fn feed_and_wait(child: &mut Child, text: String) -> std::io::Result<ExitS
             let _ = stdin.write_all(text.as_bytes()).await;
         }
     };
-    let (status, ()) = tokio::join!(child.wait(), feed);
-    status
+    tokio::pin!(feed);
+    let mut is_fed = false;
+    loop {
+        tokio::select! {
+            status = child.wait() => return status,
+            () = &mut feed, if !is_fed => is_fed = true,
+        }
+    }
+}
+
+/// Did one of the signals that ask a process to end, end the command? A shell says so of what it ran by a status above 128.
+fn was_told_to_end(status: ExitStatus) -> bool {
+    let signal = status.signal().or_else(|| status.code().map(|code| code - 128));
+    [Signal::HUP, Signal::INT, Signal::TERM].iter().any(|asks| signal == Some(asks.as_raw()))
 }
 
 /// The address of an event in the form of a reservation, with its subnet as it is now.
@@ -255,5 +280,23 @@ mod tests {
             assert!(hook.variables(&event).await.is_ok(), "{kind}");
         };
         tokio::join!(looked_up("not_ready"), looked_up("unavailable"), looked_up("overloaded"));
+    }
+
+    #[tokio::test]
+    async fn what_a_command_leaves_behind_with_its_input_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let left = directory.path().join("left");
+        let command = format!("exec 3<&0; sleep 60 >&- 2>&- & echo $! > '{}'", left.display());
+        let client = Client::new(["127.0.0.1:1".to_owned()], Options::default());
+        let hook = Hook::new(client, command, String::new(), OnFailure::Stop);
+        // Longer than a pipe holds.
+        let event = json!({"type": "granted", "reason": "x".repeat(1 << 20)});
+        let (status, _) = hook.once(&event, &[], &mut Ends::new().unwrap()).await.unwrap();
+        assert!(status.success(), "{status}");
+        let pid = std::fs::read_to_string(&left).unwrap().trim().to_owned();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        assert!(!stat.contains(") Z "), "it was waited for until its end: {stat}");
+        let pid = pid.parse().ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.unwrap(), Signal::KILL).unwrap();
     }
 }

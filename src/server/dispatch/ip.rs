@@ -38,11 +38,13 @@ pub(super) fn claim(mut ask: params::IpClaim, shape: &mut Shape) -> Result<Erran
 
 pub(super) fn acquire(mut ask: params::IpAcquire, shape: &mut Shape) -> Result<Errand, RpcError> {
     shape.brief = ask.brief.unwrap_or(false);
-    shape.many = !shape.brief && ask.ips.len() > SHORT_ANSWER_RESERVATIONS_MAX;
     let options = input::grant_options!(ask);
     let scope = ask.scope.take().unwrap_or_default();
     let prefix = ask.slot_prefix.take().map(|prefix| prefix.into_inner()).unwrap_or_default();
     let exact = ask.exact.unwrap_or(false);
+    let lists_more = !shape.brief && ask.ips.len() > SHORT_ANSWER_RESERVATIONS_MAX;
+    // What would be released is listed again each time.
+    shape.many = lists_more || exact && shape.dry_run;
     let mut parts: Vec<AcquirePart> = Vec::new();
     let part = |network| {
         let (scope, owner, options) = (scope.clone(), ask.owner.clone(), options.clone());

@@ -12,7 +12,7 @@ use crate::limits::ANSWER_BYTES_MAX;
 use crate::server::text;
 
 /// The part of an answer's bound that is reserved for its envelope and last members.
-const ANSWER_SLACK_BYTES: usize = 64 << 10;
+pub(super) const ANSWER_SLACK_BYTES: usize = 64 << 10;
 
 /// For a list that has no further page.
 pub(super) const WHOLE: (Option<&ListPlace>, &ListOrder) = (None, &ListOrder { naming: None, elsewhere: Vec::new() });

@@ -9,10 +9,11 @@ use std::time::Instant;
 use super::{Pending, Queued, Session};
 use crate::actors::coordinator::Done;
 use crate::actors::{Answer, Fault, Notice};
+use crate::limits::ANSWER_BYTES_MAX;
 use crate::server::dispatch::Here;
 use crate::server::faults::error_of;
 use crate::server::render::{Renderer, noun};
-use crate::server::watch::{self, Watches};
+use crate::server::watch::{self, BegunWatch, Watches};
 use crate::wire::nouns::{SessionSetResult, Subscription};
 use crate::wire::{self, Id, RpcError, answer};
 
@@ -98,12 +99,20 @@ impl Session {
                         self.note_done(&pending, now);
                         let result = Subscription { subscription: begun.number };
                         self.finish(&pending, |_, out| noun(out, &result));
-                        // The subscription says nothing before this.
-                        begun.start();
+                        // The subscription says nothing before this, nor before the rest of its batch is answered.
+                        match pending.batch.and_then(|at| self.batches.get_mut(at)?.as_mut()) {
+                            Some(batch) => batch.begun.push(begun),
+                            None => begun.start(),
+                        }
                     }
                     Some(Err(error)) => self.finish_error(pending, &error),
                     None => self.finish_error(pending, &watch::nowhere_to_tell()),
                 }
+            }
+            Ok(Done::Found(found))
+                if pending.asked.is_some_and(|address| !self.renderer.finds_room_for(&found, address)) =>
+            {
+                self.finish_error(pending, &found_too_often(found.len()));
             }
             Ok(Done::Node(standing)) => {
                 self.note_done(&pending, now);
@@ -221,12 +230,23 @@ impl Session {
         batch.left -= 1;
         if batch.left == 0
             && let Some(batch) = self.batches[at].take()
-            && !batch.text.is_empty()
         {
-            self.room.batched -= batch.text.len();
-            self.out.push(b'[');
-            self.out.extend_from_slice(&batch.text);
-            self.out.extend_from_slice(b"]\n");
+            if !batch.text.is_empty() {
+                self.room.batched -= batch.text.len();
+                self.out.push(b'[');
+                self.out.extend_from_slice(&batch.text);
+                self.out.extend_from_slice(b"]\n");
+            }
+            batch.begun.into_iter().for_each(BegunWatch::start);
         }
     }
+}
+
+/// The refusal of an `ip.find` that finds its address in more networks than one answer tells of.
+fn found_too_often(networks: usize) -> RpcError {
+    let problem = format!(
+        "`address` lies in {networks} networks of as many realms, and an answer that tells of all of them would have more than \
+         {ANSWER_BYTES_MAX} bytes; ask `ip.get` with `realm` or `network`"
+    );
+    RpcError::invalid("address", problem)
 }

@@ -13,8 +13,9 @@ use super::{Pending, Queued, Session};
 use crate::limits::{
     ANSWER_BYTES_MAX, BATCH_ANSWER_BYTES_MAX, BATCHES_ANSWER_BYTES_MAX, IN_FLIGHT_BYTES_MAX, LONG_REQUESTS_MAX,
 };
+use crate::server::dispatch::Errand;
 use crate::server::render::Shape;
-use crate::wire::{ErrorKind, Method, RpcError};
+use crate::wire::{Access, ErrorKind, Method, RpcError};
 
 /// Bytes of output that wait for the client; beyond it nothing more is read or begun.
 pub const OUT_BYTES_MAX: usize = ANSWER_BYTES_MAX;
@@ -82,10 +83,12 @@ pub(super) struct Room {
 }
 
 /// May the answer of this method be long? Lists may, and answers with a whole network, subnet or deployment, changed or not. A list
-/// of released reservations counts as short, because each is released only once; but a dry run of a release can be repeated.
+/// of released reservations counts as short, because each is released only once; but a dry run of a release can be repeated, and
+/// a sweep lists anew who still waits for another one.
 fn may_be_long(shape: &Shape) -> bool {
     match shape.method {
-        Method::IpList
+        Method::IpFind
+        | Method::IpList
         | Method::NetworkCreate
         | Method::NetworkGet
         | Method::NetworkList
@@ -100,6 +103,7 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::ReservedRemove
         | Method::RealmList
         | Method::ScopeList
+        | Method::ClaimantSweep
         | Method::DeploymentPlan
         | Method::DeploymentApply
         | Method::DeploymentGet
@@ -111,7 +115,7 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::ClusterConflicts
         | Method::RpcDiscover => !shape.count_only,
         Method::IpAcquire => shape.many,
-        Method::OwnerRelease | Method::ScopeRelease | Method::ClaimantSweep => shape.dry_run,
+        Method::OwnerRelease | Method::ScopeRelease => shape.dry_run,
         Method::IpAllocate
         | Method::IpClaim
         | Method::IpRelease
@@ -122,7 +126,6 @@ fn may_be_long(shape: &Shape) -> bool {
         | Method::IpTransfer
         | Method::IpDecline
         | Method::IpGet
-        | Method::IpFind
         | Method::ClaimantMark
         | Method::NetworkDelete
         | Method::SubnetRemove
@@ -179,9 +182,11 @@ impl Room {
 }
 
 impl Session {
-    /// Do answers wait for the other members of their batch?
-    pub fn has_batched(&self) -> bool {
-        self.room.batched > 0
+    /// Do the answers of this session, which may wait for the other members of their batch, and those of others that it counts
+    /// among leave room for more?
+    pub fn leaves_room_for_answers(&mut self) -> bool {
+        self.note_answers();
+        !self.room.share.as_ref().is_some_and(AnswersShare::is_full)
     }
 
     /// Makes the answers of this session count among these.
@@ -233,15 +238,20 @@ impl Session {
         self.room.long >= LONG_REQUESTS_MAX && may_be_long(&queued.ready.shape)
     }
 
-    /// The refusal of a long answer for which there will be no room: the other answers of its batch are long already, the answers of
-    /// several clients together are, or the server stops and the client takes nothing.
+    /// The refusal of an answer for which there will be no room: the other answers of its batch are long already, the answers of
+    /// several clients together are, or the server stops and the client takes nothing. Only a long answer is refused; but in a
+    /// batch that is long already whatever asks actors and changes nothing is, because even errors add up.
     pub(super) fn too_much(&mut self, queued: &Queued) -> Option<RpcError> {
-        if !may_be_long(&queued.ready.shape) {
+        let shape = &queued.ready.shape;
+        let own = queued.batch.and_then(|at| self.batches.get(at)?.as_ref()).map_or(0, |batch| batch.text.len());
+        let is_full = own >= BATCH_ANSWER_BYTES_MAX;
+        let changes_nothing = shape.dry_run || shape.method.access() == Access::Read;
+        let is_asked = changes_nothing && !matches!(queued.ready.errand, Errand::Here(_));
+        if !may_be_long(shape) && !(is_full && is_asked) {
             return None;
         }
         self.note_answers();
-        let own = queued.batch.and_then(|at| self.batches.get(at)?.as_ref()).map_or(0, |batch| batch.text.len());
-        let message = if own >= BATCH_ANSWER_BYTES_MAX {
+        let message = if is_full {
             format!(
                 "the answers of this batch already have {BATCH_ANSWER_BYTES_MAX} bytes, and are sent together; ask for less at once"
             )
