@@ -360,7 +360,8 @@
 //! **A torn end is told from damage.** *A record that cannot be read is cut off, and it was acknowledged.* So a file
 //! ends only where nothing valid follows and no mark says that more was durable; anything else refuses to start.
 //! [`store::embedded`](crate::store::embedded); shown by `the_last_acknowledged_frame_is_not_taken_for_a_torn_tail`,
-//! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`, `whichever_disk_operation_fails_nothing_acknowledged_is_lost`.
+//! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`, `whichever_disk_operation_fails_nothing_acknowledged_is_lost`,
+//! `a_write_that_lost_any_of_its_pages_is_torn_and_what_was_written_before_it_is_there`.
 //! *A bit flips in a part of the history whose whole outcome is in a snapshot, and nobody is served.* So an operator may
 //! give that history up (`--give-up-history`), and nothing but history: the part that is kept begins no later than where the
 //! snapshot ends, and leads through the digest that the snapshot has there. Shown by
@@ -391,15 +392,16 @@
 //! move was finished. Now it says that it is a broken copy, and the next move removes it, with everything that was granted
 //! there; or a move of another register into the same place does.* So each end of a move waits for the replicas, and for the
 //! disk; a running owner says again that its register is finished; nobody takes over a register that is not; and neither one
-//! that was served nor one that was moved from elsewhere is ever removed. A register that was not moved is not left behind:
-//! *a server is started over Redis with the directory of its files, and later without Redis again, and each register grants
-//! what the other one has granted.* Shown by
+//! that was served, or of which that cannot be read, nor one that was moved from elsewhere is ever removed. A register that
+//! was not moved is not left behind: *a server is started over Redis with the directory of its files, and later without Redis
+//! again, and each register grants what the other one has granted.* Shown by
 //! `neither_is_a_register_in_files_left_behind_for_one_in_redis_nor_a_register_in_redis_for_an_empty_one`,
 //! `whatever_became_of_files_that_a_node_left_behind_long_ago_it_is_not_kept_from_its_register`,
 //! `what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it`,
 //! `a_target_that_is_taken_before_it_is_known_that_it_said_that_it_is_whole_was_moved`,
 //! `a_node_that_lives_says_again_that_its_register_is_finished_and_no_move_removes_it`,
 //! `what_was_served_and_may_not_be_whole_is_neither_removed_nor_is_its_source_opened_again`,
+//! `what_may_have_been_served_is_not_removed_to_be_filled_anew`,
 //! `a_move_from_elsewhere_removes_nothing_of_what_another_move_left_unfinished`,
 //! `a_copy_is_another_register_with_higher_generations`, `a_restored_register_chooses_no_address_until_it_is_accepted`,
 //! `a_node_that_wakes_after_the_move_takes_no_shard_and_writes_nothing`,

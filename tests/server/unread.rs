@@ -48,12 +48,20 @@ fn while_the_history_cannot_be_read_who_watches_is_told_where_he_stands_and_then
     assert_eq!((event(&mut client)["owner"].clone(), stream.next().data["owner"].clone()), (json!("a"), json!("a")));
 }
 
+/// Both stay as they are: what is damaged, and what only a newer version reads.
+fn for_good(text: &str) -> [StoreError; 2] {
+    [StoreError::Damaged(text.into()), StoreError::Newer(text.into())]
+}
+
 #[test]
-fn a_watch_that_comes_to_what_is_damaged_ends_and_says_so() {
+fn a_watch_that_comes_to_what_cannot_be_read_ends_and_says_so() {
+    for_good("batch 7 of shard 2 is broken").into_iter().for_each(a_watch_ends_before);
+}
+
+fn a_watch_ends_before(unreadable: StoreError) {
     let server = TestServer::new();
     let (mut client, begin) = behind(&server);
-    let damage = || StoreError::Damaged("batch 7 of shard 2 is broken".into());
-    *server.store.past_is.lock().unwrap() = Some(damage());
+    *server.store.past_is.lock().unwrap() = Some(unreadable);
     watch(&mut client, json!({"network": "lan", "since": begin}));
     let (_, mut stream) =
         Stream::open(&server, "network=lan", &format!("Last-Event-ID: {}\r\n", begin.as_str().unwrap()));
@@ -114,10 +122,13 @@ fn just_after_a_start_a_watch_of_a_realm_waits_until_it_is_known_which_networks_
 }
 
 #[test]
-fn a_history_that_was_damaged_before_anybody_read_it_is_said_to_be() {
+fn a_history_that_could_not_be_read_before_anybody_read_it_is_said_to_be_unreadable() {
+    for_good("batch 7 of shard 1 is broken").into_iter().for_each(said_before_anybody_reads);
+}
+
+fn said_before_anybody_reads(unreadable: StoreError) {
     let directory = tempfile::tempdir().unwrap();
-    let damage = StoreError::Damaged("batch 7 of shard 1 is broken".into());
-    let (server, _store, begin) = started_again(directory.path(), damage);
+    let (server, _store, begin) = started_again(directory.path(), unreadable);
     let mut client = server.client();
     let passes = |answer: &Value| answer["error"]["data"]["kind"] == "not_ready";
     let end = Instant::now() + Duration::from_secs(60);

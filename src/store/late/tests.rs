@@ -111,6 +111,12 @@ fn they_are_in_the_order_in_which_they_were_noted_whatever_times_their_files_hav
     again.add(ShardId(3), Digest(1), &batches(1)).unwrap();
     File::options().write(true).open(again.path(ShardId(3), Digest(1)).unwrap()).unwrap().set_modified(at(5)).unwrap();
     assert_eq!(order(&open()), [2, 3, 1]);
+    // One without a number was noted before there were any.
+    let path = again.path(ShardId(3), Digest(1)).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let end = bytes.iter().position(|&byte| byte == b'\n').unwrap();
+    std::fs::write(&path, [TITLE.as_bytes(), &bytes[end..]].concat()).unwrap();
+    assert_eq!(order(&open()), [1, 2, 3]);
 }
 
 /// Its checksum is right: nothing was lost.

@@ -38,7 +38,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use self::frames::{Redone, TITLE, Unread, decode, encode};
+use self::frames::{FRAME_BYTES_FULL, Redone, TITLE, Unread, decode, encode};
 pub(super) use self::others::{LeftJournal, check_others, shards_left};
 pub(super) use self::restored::restore;
 use super::blocking::Blocking;
@@ -275,7 +275,7 @@ impl Redo {
     fn append(&self, open: &mut OpenFile, deeds: &[Redone]) -> Result<(), StoreError> {
         let mut left = deeds;
         while !left.is_empty() {
-            let (bytes, count) = encode(left, open.end);
+            let (bytes, count) = encode(left, open.end, FRAME_BYTES_FULL);
             if let Err(error) = open.add(&bytes) {
                 if locked(&self.refuses).replace(self.unwritten(&error, bytes.len())).is_none() {
                     tracing::error!(path = %self.path.display(), %error, "the redo journal cannot be written");

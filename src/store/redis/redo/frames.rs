@@ -11,8 +11,8 @@ use crate::store::{Digest, Epoch, Seq, ShardId, Token};
 pub(super) use crate::store::moving::REDO_TITLE as TITLE;
 /// The offset of a frame, the length of its content, and the checksum over both and the content.
 const FRAME_HEAD_BYTES: usize = 8 + 4 + 4;
-/// No deed is added to a frame that has as many bytes: a process that ends may leave more than a length can state.
-const FRAME_BYTES_FULL: usize = 64 << 20;
+/// When a frame is full: a process that ends may leave more than a length can state.
+pub(super) const FRAME_BYTES_FULL: usize = 64 << 20;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Redone {
@@ -25,12 +25,12 @@ pub(super) enum Redone {
     Aside(ShardId, Option<Point>),
 }
 
-/// The frame of as many of these deeds as one write may have, but at least one, which begins at offset `at`. Returns how
-/// many it has, too.
-pub(super) fn encode(deeds: &[Redone], at: u64) -> (Vec<u8>, usize) {
+/// The frame of the first of these deeds, which begins at offset `at`, and how many it has: none is added to one that is
+/// `full`, which is this many bytes.
+pub(super) fn encode(deeds: &[Redone], at: u64, full: usize) -> (Vec<u8>, usize) {
     let mut frame = vec![0; FRAME_HEAD_BYTES];
     let mut count = 0;
-    while let Some(deed) = deeds.get(count).filter(|_| count == 0 || frame.len() < FRAME_BYTES_FULL) {
+    while let Some(deed) = deeds.get(count).filter(|_| count == 0 || frame.len() < full) {
         put_deed(deed, &mut frame);
         count += 1;
     }

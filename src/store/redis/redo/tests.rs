@@ -130,6 +130,20 @@ fn a_write_that_lost_any_of_its_pages_is_torn_and_what_was_written_before_it_is_
     }
 }
 
+#[test]
+fn what_is_too_much_for_one_frame_is_in_several_and_found_in_order() {
+    for (full, frames) in [(1, 4), (70, 3), (usize::MAX, 1)] {
+        let (all, mut bytes, mut count) = (deeds(), TITLE.as_bytes().to_vec(), 0);
+        let mut left = &all[..];
+        while !left.is_empty() {
+            let (frame, taken) = encode(left, bytes.len() as u64, full);
+            bytes.extend(frame);
+            (left, count) = (&left[taken..], count + 1);
+        }
+        assert_eq!((decode(&bytes).unwrap(), count), ((all, bytes.len() as u64), frames), "{full}");
+    }
+}
+
 /// Its checksum is right: nothing was lost.
 #[test]
 fn what_only_a_newer_version_reads_is_no_damage() {
