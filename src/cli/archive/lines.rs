@@ -455,6 +455,7 @@ mod tests {
             r#"{"reservation":{"network":"lan","address":"10.0.0.11","owner":"g","kind":""}}"#,
             r#"{"reservation":{"network":"lan","address":"10.0.0.12","owner":"h","kind":null}}"#,
             r#"{"reservation":{"network":"lan","address":"10.0.0.13","owner":"i","kind":"static"}}"#,
+            r#"{"reservation":{"network":"lan","address":"10.0.0.14","owner":"j","owner":"k"}}"#,
         ]);
         let expected = [
             (4, "held by line 3"),
@@ -469,6 +470,7 @@ mod tests {
             (13, "`kind` must be `dynamic` or `static`, and is \"dynamkc\""),
             (14, "and is \"\""),
             (15, "and is null"),
+            (17, "duplicate entry with key \"owner\""),
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for ((line, problem), (expected_line, part)) in found.iter().zip(expected) {

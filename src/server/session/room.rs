@@ -247,7 +247,7 @@ impl Session {
         let is_full = own >= BATCH_ANSWER_BYTES_MAX;
         let changes_nothing = shape.dry_run || shape.method.access() == Access::Read;
         let is_asked = changes_nothing && !matches!(queued.ready.errand, Errand::Here(_));
-        if !may_be_long(shape) && !(is_full && is_asked) {
+        if !(may_be_long(shape) || is_full && is_asked) {
             return None;
         }
         self.note_answers();
