@@ -71,6 +71,8 @@ pub struct Hooks {
     pub commit_deadline: Option<Duration>,
     /// How often the self-check is made; none: as it is configured.
     pub self_check_every: Option<Duration>,
+    /// The lowest and the newest version of the protocol between nodes that this node speaks; none: as the product does.
+    pub peer_versions: Option<(u16, u16)>,
 }
 
 /// What every actor and every connection may reach.
