@@ -44,6 +44,7 @@ mod reactors;
 mod signals;
 pub mod sizing;
 mod supervisor;
+mod unspoken;
 mod warm;
 
 use std::net::SocketAddr;
