@@ -25,7 +25,6 @@ mod names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use allod::store::Store;
 use allod::store::memory::MemoryStore;
