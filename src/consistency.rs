@@ -246,8 +246,14 @@
 //! shown by `a_node_is_drained_under_load_and_no_client_is_put_off`, `a_large_register_is_handed_over_whole` and
 //! `what_is_held_for_a_hand_over_that_never_comes_is_held_for_ten_seconds_and_answered_then`. *The history is short, and the
 //! log of a busy shard is cut while the successor reads it.* So the owner keeps more while another node reads; shown by
-//! `a_shard_whose_log_is_cut_while_it_is_read_beside_its_owner_is_told_to_be_so_and_is_kept_for_a_successor`. *Otherwise:*
-//! all shards are handed over at once, as one node owns them.
+//! `a_shard_whose_log_is_cut_while_it_is_read_beside_its_owner_is_told_to_be_so_and_is_kept_for_a_successor`. *An upgrade
+//! skipped releases, so the two share no version of the protocol between nodes, and the successor cannot be asked to get
+//! ready.* So an owner that is drained answers what it has begun and lets go, as one that stops does, and the other, which
+//! waited without being ready, takes the register from the store. Secret and register are compared all the same.
+//! [`serve`](crate::serve), `unspoken`; shown by
+//! `a_node_without_a_common_version_waits_and_takes_the_register_with_all_that_is_in_it_when_its_owner_is_drained` and
+//! `a_node_with_another_secret_is_refused_also_where_it_shares_no_version_with_the_owner`. *Otherwise:* all shards are handed
+//! over at once, as one node owns them.
 //!
 //! **Order while forwarding.** Requests of one connection for one network are under way at one owner only: when the
 //! role changes, newer requests are held until the older ones are answered. [`server::role`](crate::server::role); shown by

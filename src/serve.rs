@@ -44,6 +44,7 @@ mod reactors;
 mod signals;
 pub mod sizing;
 mod supervisor;
+mod unspoken;
 mod warm;
 
 use std::net::SocketAddr;
@@ -73,6 +74,7 @@ use crate::actors::service::Hooks;
 use crate::config::{Config, Once};
 use crate::core::command::NetworkInput;
 use crate::metrics::Metrics;
+use crate::peer::Versions;
 use crate::server::balance::Balance;
 use crate::server::cluster::Nodes;
 use crate::server::forwarded::Forwarded;
@@ -309,7 +311,8 @@ async fn bring_up(
         Some(ports) => ports,
         None => Ports::take(&config, !info.ownership_is_standing)?,
     };
-    let (card, mut peers) = peers::introduce(&config, &info, nodes)?;
+    let speaks = hooks.peer_versions.map_or(Versions::SPOKEN, |(lowest, newest)| Versions { lowest, newest });
+    let (card, mut peers) = peers::introduce(&config, &info, nodes, speaks)?;
     let server = Arc::new(Server {
         seat: Seat::default(),
         steward: Steward::default(),

@@ -73,6 +73,8 @@ pub struct Hooks {
     pub self_check_every: Option<Duration>,
     /// How many differences of a network the self-check looks at; none: as in the product.
     pub odd_max: Option<usize>,
+    /// The lowest and the newest version of the protocol between nodes that this node speaks; none: as the product does.
+    pub peer_versions: Option<(u16, u16)>,
 }
 
 /// What every actor and every connection may reach.

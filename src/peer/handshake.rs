@@ -2,25 +2,39 @@
 //!
 //! ```text
 //!  dialing                                   accepting
-//!    Hello { protocol, nonce }        ──▶
-//!                                     ◀──    Hello { protocol, nonce }, or Closed (too many)
+//!    Hello { versions, nonce }        ──▶
+//!                                     ◀──    Hello { versions, nonce }, or Closed (too many)
 //!    Proof { identity, mac }          ──▶
 //!                                     ◀──    Proof { identity, mac }, or Closed (another secret)
-//!    both compare the two identities
+//!    both compare the two identities, and speak the highest version that both know
 //! ```
 //!
-//! A side that sees another version in the hello of the other side hangs up.
+//! # The same in every version
 //!
-//! The MAC is HMAC-SHA256 under the secret over the role, both nonces and the bytes of the identity. A nonce is random and
-//! used once, so nothing can be replayed; the role keeps a proof from being sent back to its author; the identity cannot be
-//! exchanged. The dialing side proves first, so that a stranger learns nothing from a listener but a nonce. MACs are
+//! Programs of all versions read these frames, so they never change. Two nodes without a common version learn by them which
+//! versions the other one speaks, and that it belongs to their cluster: only then may one wait for the register of the
+//! other (`serve::unspoken`). Each frame is its length (four bytes, little-endian) and:
+//!
+//! | frame | bytes |
+//! | --- | --- |
+//! | hello | `allodpr\n`, the lowest and the newest version (two bytes each, little-endian), 32 bytes of nonce |
+//! | its answer | 0 and a hello; or 1 and why it closes: 0 (too many), 1 (another secret) |
+//! | proof | the length of the identity (a varint), the identity, 32 bytes of MAC |
+//! | its answer | 0 and a proof; or 1 and why it closes |
+//!
+//! The identity is [`Identity`] in `postcard`; what follows the members that a program knows is for later ones.
+//!
+//! The MAC is HMAC-SHA256 under the secret over the role, both hellos and the bytes of the identity. A nonce is random and
+//! used once, so nothing can be replayed; the role keeps a proof from being sent back to its author; neither the identity nor
+//! the versions can be exchanged. The dialing side proves first, so that a stranger learns nothing from a listener but a nonce. MACs are
 //! compared in constant time.
 //!
 //! What a side says before it has proved that it knows the secret is neither believed nor repeated: a refusal is a code, and
 //! the sentence is our own. The whole handshake takes at most [`PEER_HANDSHAKE_MS`], and no frame of it is longer than
 //! [`PEER_HANDSHAKE_FRAME_BYTES_MAX`].
 //!
-//! Used by `link` and `listener`. Review notes: is a new member of [`Identity`] compared, or does a comment say why not?
+//! Used by `link` and `listener`. Review notes: is a new member of [`Identity`] compared, or does a comment say why not? Can a
+//! program of any version still read all of this?
 
 use std::time::Duration;
 
@@ -32,7 +46,7 @@ use tokio::net::TcpStream;
 
 use super::frame::{FrameError, Frames, decode, encode};
 use super::secret::Secret;
-use super::{Identity, PROTOCOL_VERSION, READ_BYTES};
+use super::{Identity, NoCommonVersion, READ_BYTES, Versions};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEERS_MAX};
 
 /// The first bytes of every connection between nodes: anything else that connects is recognised at once.
@@ -58,16 +72,12 @@ pub enum HandshakeError {
     /// Bytes that are not a frame of a handshake.
     #[error("it said {0}")]
     Frame(#[from] FrameError),
-    /// The other side speaks another version of the protocol.
+    /// The other side belongs to this cluster, and speaks no version of the protocol that this side speaks.
     #[error(
-        "it speaks version {theirs} of the protocol between nodes, this node version {ours}; run the same release on both"
+        "{0}: they cannot forward to each other, and the register goes from one to the other when its owner is drained or \
+         stopped (deploy/README.md, \"Upgrade, and back\")"
     )]
-    Protocol {
-        /// Its version.
-        theirs: u16,
-        /// Our version.
-        ours: u16,
-    },
+    Protocol(NoCommonVersion),
     /// The proof of the other side was not made with our secret.
     #[error("its cluster secret is not the one of this node (`--cluster-secret-file`)")]
     Secret,
@@ -92,7 +102,7 @@ impl HandshakeError {
     /// not a node.
     pub fn is_of_a_node(&self) -> bool {
         match self {
-            HandshakeError::Protocol { .. }
+            HandshakeError::Protocol(_)
             | HandshakeError::Secret
             | HandshakeError::RefusedSecret
             | HandshakeError::Full
@@ -109,8 +119,32 @@ impl HandshakeError {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Hello {
     magic: [u8; 8],
-    protocol: u16,
+    lowest: [u8; 2],
+    newest: [u8; 2],
     nonce: Nonce,
+}
+
+impl Hello {
+    fn of(versions: Versions) -> Self {
+        let [lowest, newest] = [versions.lowest, versions.newest].map(u16::to_le_bytes);
+        Hello { magic: MAGIC, lowest, newest, nonce: rand::random() }
+    }
+
+    fn versions(&self) -> Versions {
+        let [lowest, newest] = [self.lowest, self.newest].map(u16::from_le_bytes);
+        Versions { lowest, newest }
+    }
+
+    fn check(&self) -> Result<(), HandshakeError> {
+        if self.magic == MAGIC { Ok(()) } else { Err(HandshakeError::NoNode) }
+    }
+}
+
+/// What both sides have said before they prove anything.
+#[derive(Debug, Clone, Copy)]
+struct Hellos<'a> {
+    dialing: &'a Hello,
+    accepting: &'a Hello,
 }
 
 /// The first answer of the accepting side.
@@ -156,7 +190,7 @@ enum Role {
     Accepting,
 }
 
-fn hmac(secret: &Secret, role: Role, nonces: (&Nonce, &Nonce), identity: &[u8]) -> Hmac<Sha256> {
+fn hmac(secret: &Secret, role: Role, hellos: Hellos<'_>, identity: &[u8]) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.bytes()).expect("a key of any length will do");
     mac.update(&MAGIC);
     mac.update(match role {
@@ -164,23 +198,29 @@ fn hmac(secret: &Secret, role: Role, nonces: (&Nonce, &Nonce), identity: &[u8]) 
         Role::Accepting => b"accepting",
     });
     // Everything before the identity has a fixed length, so no two inputs read alike.
-    mac.update(nonces.0);
-    mac.update(nonces.1);
+    for hello in [hellos.dialing, hellos.accepting] {
+        mac.update(&hello.lowest);
+        mac.update(&hello.newest);
+        mac.update(&hello.nonce);
+    }
     mac.update(identity);
     mac
 }
 
-fn prove(secret: &Secret, role: Role, nonces: (&Nonce, &Nonce), own: &Identity) -> Result<Proof, FrameError> {
+fn prove(secret: &Secret, role: Role, hellos: Hellos<'_>, own: &Identity) -> Result<Proof, FrameError> {
     let identity = postcard::to_stdvec(own).map_err(|error| FrameError::Malformed(error.to_string()))?;
-    let mac = hmac(secret, role, nonces, &identity).finalize().into_bytes().into();
+    let mac = hmac(secret, role, hellos, &identity).finalize().into_bytes().into();
     Ok(Proof { identity, mac })
 }
 
 /// Was the proof made with our secret? The identity is read only if it was.
-fn check(secret: &Secret, role: Role, nonces: (&Nonce, &Nonce), proof: &Proof) -> Result<Identity, HandshakeError> {
-    let mac = hmac(secret, role, nonces, &proof.identity);
+fn check(secret: &Secret, role: Role, hellos: Hellos<'_>, proof: &Proof) -> Result<Identity, HandshakeError> {
+    let mac = hmac(secret, role, hellos, &proof.identity);
     mac.verify_slice(&proof.mac).map_err(|_| HandshakeError::Secret)?;
-    Ok(decode(&proof.identity)?)
+    match postcard::take_from_bytes(&proof.identity) {
+        Ok((identity, _of_later_programs)) => Ok(identity),
+        Err(error) => Err(FrameError::Malformed(error.to_string()).into()),
+    }
 }
 
 /// Do the two nodes belong to one cluster?
@@ -197,79 +237,73 @@ fn compare(theirs: &Identity, ours: &Identity) -> Result<(), HandshakeError> {
     } else {
         return Ok(());
     };
-    // A name may be any text: only printable characters reach the log.
-    let name = theirs.name.chars().filter(|c| !c.is_control()).take(128).collect();
-    Err(HandshakeError::Differs { name, problem })
+    Err(HandshakeError::Differs { name: shown(&theirs.name), problem })
 }
 
-fn hello() -> Hello {
-    Hello { magic: MAGIC, protocol: PROTOCOL_VERSION, nonce: rand::random() }
+/// A name may be any text: only printable characters reach the log.
+fn shown(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(128).collect()
 }
 
-fn check_hello(theirs: &Hello) -> Result<(), HandshakeError> {
-    if theirs.magic != MAGIC {
-        return Err(HandshakeError::NoNode);
-    }
-    if theirs.protocol != PROTOCOL_VERSION {
-        return Err(HandshakeError::Protocol { theirs: theirs.protocol, ours: PROTOCOL_VERSION });
-    }
-    Ok(())
+/// The version that both speak. Asked last: whoever speaks none of ours is known to belong to the cluster.
+fn agree(peer: &Identity, theirs: &Hello, ours: &Hello) -> Result<u16, HandshakeError> {
+    let (theirs, ours) = (theirs.versions(), ours.versions());
+    let name = || shown(&peer.name).into();
+    ours.common(theirs).ok_or_else(|| HandshakeError::Protocol(NoCommonVersion { name: name(), theirs, ours }))
 }
 
-/// The dialing side: returns who answered. Bytes that `frames` has read beyond the handshake are the beginning of what
-/// follows.
+/// The dialing side: returns who answered, and which version of the protocol is spoken. Bytes that `frames` has read beyond
+/// the handshake are the beginning of what follows.
 ///
 /// # Errors
 /// See [`HandshakeError`].
 pub async fn dial(
     stream: &mut TcpStream,
     frames: &mut Frames,
-    own: &Identity,
+    (own, speaks): (&Identity, Versions),
     secret: &Secret,
-) -> Result<Identity, HandshakeError> {
+) -> Result<(Identity, u16), HandshakeError> {
     limited(async {
-        let ours = hello();
+        let ours = Hello::of(speaks);
         send(stream, &ours).await?;
         let theirs = match receive(stream, frames).await? {
             HelloAnswer::Hello(theirs) => theirs,
             HelloAnswer::Closed(closed) => return Err(closed.into()),
         };
-        check_hello(&theirs)?;
-        let nonces = (&ours.nonce, &theirs.nonce);
-        send(stream, &prove(secret, Role::Dialing, nonces, own)?).await?;
+        theirs.check()?;
+        let hellos = Hellos { dialing: &ours, accepting: &theirs };
+        send(stream, &prove(secret, Role::Dialing, hellos, own)?).await?;
         let proof = match receive(stream, frames).await? {
             Proved::Proof(proof) => proof,
             Proved::Closed(closed) => return Err(closed.into()),
         };
-        let peer = check(secret, Role::Accepting, nonces, &proof)?;
+        let peer = check(secret, Role::Accepting, hellos, &proof)?;
         compare(&peer, own)?;
+        let version = agree(&peer, &theirs, &ours)?;
         frames.allow(PEER_FRAME_BYTES_MAX);
-        Ok(peer)
+        Ok((peer, version))
     })
     .await
 }
 
-/// The accepting side: returns who connected.
+/// The accepting side: returns who connected, and which version of the protocol is spoken.
 ///
 /// # Errors
 /// See [`HandshakeError`].
 pub async fn accept(
     stream: &mut TcpStream,
     frames: &mut Frames,
-    own: &Identity,
+    (own, speaks): (&Identity, Versions),
     secret: &Secret,
-) -> Result<Identity, HandshakeError> {
+) -> Result<(Identity, u16), HandshakeError> {
     limited(async {
         let theirs: Hello = receive(stream, frames).await?;
-        let ours = hello();
-        if theirs.magic != MAGIC {
-            return Err(HandshakeError::NoNode);
-        }
+        theirs.check()?;
+        let ours = Hello::of(speaks);
         send(stream, &HelloAnswer::Hello(ours)).await?;
-        check_hello(&theirs)?;
-        let nonces = (&theirs.nonce, &ours.nonce);
+        let hellos = Hellos { dialing: &theirs, accepting: &ours };
         let proof: Proof = receive(stream, frames).await?;
-        let peer = match check(secret, Role::Dialing, nonces, &proof) {
+        let peer = match check(secret, Role::Dialing, hellos, &proof) {
             Ok(peer) => peer,
             Err(error) => {
                 send(stream, &Proved::Closed(Closed::Secret)).await?;
@@ -277,10 +311,11 @@ pub async fn accept(
             }
         };
         // A node that knows the secret may know why it is refused: it compares the same two identities.
-        send(stream, &Proved::Proof(prove(secret, Role::Accepting, nonces, own)?)).await?;
+        send(stream, &Proved::Proof(prove(secret, Role::Accepting, hellos, own)?)).await?;
         compare(&peer, own)?;
+        let version = agree(&peer, &theirs, &ours)?;
         frames.allow(PEER_FRAME_BYTES_MAX);
-        Ok(peer)
+        Ok((peer, version))
     })
     .await
 }

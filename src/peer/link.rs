@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -32,7 +33,7 @@ use super::frame::{Answered, FrameError, Frames, NetworkRef, PeerStanding, decod
 use super::handshake::{self, HandshakeError};
 use super::outstanding::Outstanding;
 use super::secret::Secret;
-use super::{BUFFER_BYTES_KEPT, Identity, READ_BYTES};
+use super::{BUFFER_BYTES_KEPT, Identity, NoCommonVersion, READ_BYTES, Versions};
 use crate::actors::coordinator::Order;
 use crate::actors::{Item, Outlet};
 use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEER_PING_MS, PEER_RETRY_MS, PEER_SILENCE_MS};
@@ -71,14 +72,17 @@ enum Broken {
 struct Inner {
     address: String,
     own: Arc<Identity>,
+    speaks: Versions,
     secret: Secret,
     outstanding: Mutex<Outstanding>,
     /// Wakes the writer: there is something to write.
     wake: Notify,
     state: watch::Sender<LinkState>,
-    /// Whether the last process that introduced itself had another secret. Stays set until a connection comes up, however
-    /// later attempts fail.
+    /// Whether the last process that introduced itself had another secret. Stays set until another one introduces itself,
+    /// however later attempts fail.
     differs_in_secret: AtomicBool,
+    /// The last process that introduced itself, if it shares no version of the protocol with this node. Stays likewise.
+    no_common_version: ArcSwapOption<NoCommonVersion>,
     stop: CancellationToken,
 }
 
@@ -90,15 +94,22 @@ pub struct Link {
 
 impl Link {
     /// Begins to connect to `address` (host and port), on the runtime `on`.
-    pub fn start(on: &tokio::runtime::Handle, address: String, own: Arc<Identity>, secret: Secret) -> Arc<Self> {
+    pub fn start(
+        on: &tokio::runtime::Handle,
+        address: String,
+        (own, speaks): (Arc<Identity>, Versions),
+        secret: Secret,
+    ) -> Arc<Self> {
         let inner = Arc::new(Inner {
             address,
             own,
+            speaks,
             secret,
             outstanding: Mutex::default(),
             wake: Notify::new(),
             state: watch::Sender::new(LinkState::Connecting(None)),
             differs_in_secret: AtomicBool::new(false),
+            no_common_version: ArcSwapOption::empty(),
             stop: CancellationToken::new(),
         });
         on.spawn(Arc::clone(&inner).run());
@@ -153,9 +164,16 @@ impl Link {
         timeout(within, state.wait_for(LinkState::is_up)).await.is_ok_and(|up| up.is_ok())
     }
 
-    /// Was the secret of the other node seen to differ from the one of this node, and has no connection come up since?
+    /// Was the secret of the other node seen to differ from the one of this node, and has no process with the same one
+    /// introduced itself since?
     pub fn differs_in_secret(&self) -> bool {
         self.inner.differs_in_secret.load(Ordering::Relaxed)
+    }
+
+    /// Was the other node seen to be of this cluster, and to share no version of the protocol with this node, and has no
+    /// other process introduced itself since?
+    pub fn no_common_version(&self) -> Option<Arc<NoCommonVersion>> {
+        self.inner.no_common_version.load_full()
     }
 
     /// Why the link is not up, as far as is known: a sentence that names the address.
@@ -218,17 +236,17 @@ impl Inner {
                 connected = self.connect() => connected,
             };
             match connected {
-                Ok((stream, frames, peer)) => {
+                Ok((stream, frames, met)) => {
                     wait = shortest;
-                    self.differs_in_secret.store(false, Ordering::Relaxed);
+                    self.is_introduced_to(None);
                     let _end = End(&self);
-                    let why = self.converse(stream, frames, peer).await;
+                    let why = self.converse(stream, frames, met).await;
                     self.disconnect(&why);
                     self.note(format!("the connection to node {} broke: {why}", self.address));
                 }
                 Err(error) => {
-                    if matches!(error, HandshakeError::Secret | HandshakeError::RefusedSecret) {
-                        self.differs_in_secret.store(true, Ordering::Relaxed);
+                    if error.is_of_a_node() {
+                        self.is_introduced_to(Some(&error));
                     }
                     self.note(format!("no connection to node {}: {error}", self.address));
                 }
@@ -240,6 +258,19 @@ impl Inner {
                 () = sleep(Duration::from_millis(wait + jitter)) => {}
             }
             wait = (2 * wait).min(longest);
+        }
+    }
+
+    /// Notes what the process that introduced itself just now was refused for, if it was.
+    fn is_introduced_to(&self, refused: Option<&HandshakeError>) {
+        let of_secret = matches!(refused, Some(HandshakeError::Secret | HandshakeError::RefusedSecret));
+        // Who is full introduces nobody.
+        if !matches!(refused, Some(HandshakeError::Full)) {
+            self.differs_in_secret.store(of_secret, Ordering::Relaxed);
+            self.no_common_version.store(match refused {
+                Some(HandshakeError::Protocol(without)) => Some(Arc::new(without.clone())),
+                _ => None,
+            });
         }
     }
 
@@ -256,7 +287,7 @@ impl Inner {
         }
     }
 
-    async fn connect(&self) -> Result<(TcpStream, Frames, Identity), HandshakeError> {
+    async fn connect(&self) -> Result<(TcpStream, Frames, (Identity, u16)), HandshakeError> {
         let limit = Duration::from_millis(PEER_HANDSHAKE_MS);
         let mut stream = match timeout(limit, TcpStream::connect(&self.address)).await {
             Ok(connected) => connected?,
@@ -264,13 +295,13 @@ impl Inner {
         };
         super::tune(&stream)?;
         let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-        let peer = handshake::dial(&mut stream, &mut frames, &self.own, &self.secret).await?;
-        Ok((stream, frames, peer))
+        let met = handshake::dial(&mut stream, &mut frames, (&self.own, self.speaks), &self.secret).await?;
+        Ok((stream, frames, met))
     }
 
     /// Serves one connection, to its end.
-    async fn converse(&self, mut stream: TcpStream, frames: Frames, peer: Identity) -> Broken {
-        tracing::info!(address = %self.address, node = %peer.node, name = %peer.name, build = %peer.build, "connected to node");
+    async fn converse(&self, mut stream: TcpStream, frames: Frames, (peer, version): (Identity, u16)) -> Broken {
+        tracing::info!(address = %self.address, node = %peer.node, name = %peer.name, build = %peer.build, version, "connected to node");
         self.with(Outstanding::connect);
         if self.stop.is_cancelled() {
             // The link was dropped between the handshake and here: the caller answers whatever came in meanwhile.

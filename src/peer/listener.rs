@@ -38,7 +38,7 @@ use super::frame::{FrameError, Frames, NetworkRef, PeerStanding};
 use super::handshake::HandshakeError;
 use super::secret::Secret;
 use super::strangers::Strangers;
-use super::{Identity, NodeId, handshake};
+use super::{Identity, NodeId, Versions, handshake};
 use crate::actors::coordinator::Order;
 use crate::actors::{Item, Outlet};
 use crate::limits::{PEER_HANDSHAKE_FRAME_BYTES_MAX, PEERS_MAX};
@@ -122,6 +122,7 @@ struct Current {
 
 struct Listening {
     own: Arc<Identity>,
+    speaks: Versions,
     secret: Secret,
     handler: Arc<dyn Serve>,
     stop: CancellationToken,
@@ -139,7 +140,7 @@ struct Listening {
 /// The socket cannot be used.
 pub async fn serve(
     listener: std::net::TcpListener,
-    own: Arc<Identity>,
+    (own, speaks): (Arc<Identity>, Versions),
     secret: Secret,
     handler: Arc<dyn Serve>,
     stop: CancellationToken,
@@ -149,6 +150,7 @@ pub async fn serve(
     let tasks = TaskTracker::new();
     let listening = Arc::new(Listening {
         own,
+        speaks,
         secret,
         handler,
         stop: stop.clone(),
@@ -189,16 +191,16 @@ impl Listening {
             tracing::debug!(%address, %error, "the socket of a node");
         }
         let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-        let peer = tokio::select! {
+        let met = tokio::select! {
             biased;
             () = self.stop.cancelled() => return,
             // A node that has introduced itself gives way to no stranger.
-            peer = handshake::accept(&mut stream, &mut frames, &self.own, &self.secret) => peer,
+            met = handshake::accept(&mut stream, &mut frames, (&self.own, self.speaks), &self.secret) => met,
             () = stranger.gives_way() => return handshake::turn_away(&stream),
         };
         drop(stranger);
-        let peer = match peer {
-            Ok(peer) => Arc::new(peer),
+        let (peer, version) = match met {
+            Ok((peer, version)) => (Arc::new(peer), version),
             Err(error) => return self.refused(address, &error),
         };
         let (node, replaced, ended) = (peer.node, CancellationToken::new(), CancellationToken::new());
@@ -213,7 +215,7 @@ impl Listening {
                 return;
             }
         }
-        tracing::info!(%address, %node, name = %peer.name, build = %peer.build, "a node connected");
+        tracing::info!(%address, %node, name = %peer.name, build = %peer.build, version, "a node connected");
         self.handler.met();
         let conversation = Conversation::new(Arc::clone(&self.handler), peer, self.stop.clone());
         let end = tokio::select! {

@@ -37,7 +37,8 @@
 //!   whether it takes changes ([`frame::PeerStanding`]). A node that forwards is as ready as the node it forwards to, and it
 //!   never names as the owner a node that says it is none.
 //! - **Nobody else.** Nothing is read from a node that has not proved that it knows the cluster's secret, nor from one of
-//!   another register or another number of shards ([`handshake`]). The bytes after the handshake are neither encrypted nor
+//!   another register or another number of shards, nor from one that shares no version of the protocol with this one
+//!   ([`handshake`]). The bytes after the handshake are neither encrypted nor
 //!   signed: nodes belong in a network of their own, or behind TLS.
 //!
 //! | file | does |
@@ -71,8 +72,19 @@ use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
-/// Version of the protocol between nodes. Raised with every change of a type that crosses.
-pub const PROTOCOL_VERSION: u16 = 19;
+/// The newest version of the protocol between nodes that this program speaks. Raised with every change of a type that
+/// crosses.
+///
+/// **A release speaks the version of the release before it**, so that nodes of both work together while one after the other
+/// is upgraded. So from the first release on, [`PROTOCOL_LOWEST`] is the newest version of the previous release, and whoever
+/// raises this keeps what that release sends and reads, for connections on which its version is spoken
+/// ([`handshake::dial`] and [`handshake::accept`] return it). Versions that no release speaks as its newest need not be kept.
+/// There is no release yet: until then both are raised together. The introduction of two nodes ([`handshake`]) is the same
+/// in all versions, and never changes.
+pub const PROTOCOL_VERSION: u16 = 19 + if cfg!(feature = "next-format") { 1 } else { 0 };
+
+/// The lowest version of the protocol between nodes that this program speaks: see [`PROTOCOL_VERSION`].
+pub const PROTOCOL_LOWEST: u16 = 19;
 
 /// The connection number under which a node sends requests of its own. No client has that number.
 pub const NO_CLIENT: u64 = u64::MAX;
@@ -98,7 +110,55 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// What a node tells about itself.
+/// The versions of the protocol between nodes that a program speaks: these two, and all between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Versions {
+    /// The lowest.
+    pub lowest: u16,
+    /// The newest.
+    pub newest: u16,
+}
+
+impl Versions {
+    /// Those of this program.
+    pub const SPOKEN: Versions = Versions { lowest: PROTOCOL_LOWEST, newest: PROTOCOL_VERSION };
+
+    /// The version in which two programs talk to each other: the highest that both speak.
+    pub fn common(self, other: Versions) -> Option<u16> {
+        let (lowest, newest) = (self.lowest.max(other.lowest), self.newest.min(other.newest));
+        (lowest <= newest).then_some(newest)
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Versions { lowest, newest } if lowest == newest => write!(f, "version {newest}"),
+            Versions { lowest, newest } => write!(f, "versions {lowest} to {newest}"),
+        }
+    }
+}
+
+/// Another node of this cluster that shares no version of the protocol with this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoCommonVersion {
+    /// Its name.
+    pub name: CompactString,
+    /// What it speaks.
+    pub theirs: Versions,
+    /// What this program speaks.
+    pub ours: Versions,
+}
+
+impl fmt::Display for NoCommonVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoCommonVersion { name, theirs, ours } = self;
+        write!(f, "node `{name}` speaks {theirs} of the protocol between nodes, this program {ours}")
+    }
+}
+
+/// What a node tells about itself. Told in every version of the protocol: a member that comes later goes to the end, where
+/// programs that do not know it ignore it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Which node, and which run of it.

@@ -11,6 +11,9 @@
 //! stays off for two leases while the others contend. None of this is needed for safety: tokens decide who may write, as
 //! always.
 //!
+//! A node that shares no version of the protocol with the owner is not cut off from it, and says nothing: when the register goes
+//! on is for an operator to decide, who upgrades one node after the other (`unspoken`).
+//!
 //! Neighbours: `keeper` calls this; `handover` does the rest; `store::Apart` is what the cards carry.
 //!
 //! Review notes: can two nodes give the register to each other for ever?
@@ -79,7 +82,8 @@ impl Keeper {
         let role = self.server.seat.role();
         let (nodes, now_ms) = (self.server.nodes.all(), self.server.clock.lease_ms());
         let owner = match &*role {
-            Role::Follower { owner, link, .. } if !link.is_connected() => {
+            // An owner without a common version is not cut off: its operator decides when the register goes on (`unspoken`).
+            Role::Follower { owner, link, .. } if !link.is_connected() && link.no_common_version().is_none() => {
                 nodes.iter().find(|node| *node.name == **owner).map(|node| node.process)
             }
             _ => None,
@@ -136,6 +140,7 @@ impl Keeper {
         match self.hand_over(shared, Some(successor)).await {
             Ok(true) => return,
             Ok(false) => {}
+            Err(Unhanded::Unspoken(fault)) => tracing::info!(problem = fault.problem(), "it lets go of it"),
             Err(Unhanded::Barred(fault)) => {
                 return tracing::warn!(problem = fault.problem(), "it keeps the register nevertheless");
             }
@@ -163,7 +168,21 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::net::TcpListener;
+    use tokio::runtime::Handle;
+
     use super::*;
+    use crate::actors::clock::{Clock, ManualClock};
+    use crate::core::types::WallTime;
+    use crate::limits::PEER_HANDSHAKE_FRAME_BYTES_MAX;
+    use crate::peer::frame::Frames;
+    use crate::peer::secret::Secret;
+    use crate::peer::{Identity, NodeId, Versions, handshake};
+    use crate::serve::Hooks;
+    use crate::server::session::idle_server;
+    use crate::store::memory::MemoryStore;
 
     /// Node `n` is process `n`. A node with `reaches` is apart from the owner, 1, and reaches these.
     fn node(process: u128, reaches: Option<&[u128]>) -> Node {
@@ -208,6 +227,57 @@ mod tests {
         let mut seen = [node(1, None), node(2, Some(&[]))];
         seen[1].draining = true;
         assert_eq!(better(&seen, &[2]), None);
+    }
+
+    /// A node that has followed an owner at this address for long, without a connection.
+    async fn follower_of(address: SocketAddr) -> (Keeper, Arc<Link>) {
+        let clock = Arc::new(ManualClock::new(WallTime(1_795_000_000_000), 1));
+        let mut server = idle_server();
+        Arc::get_mut(&mut server).expect("nobody else has it").clock = Arc::clone(&clock) as Arc<dyn Clock>;
+        let mut owner = node(1, None);
+        owner.peer_address = address.to_string();
+        server.nodes.seen(vec![owner]);
+        let link = Link::start(&Handle::current(), address.to_string(), (Arc::new(own(2)), Versions::SPOKEN), secret());
+        link.tried().await;
+        let (owner, address) = ("1".into(), address.to_string().into());
+        server.seat.become_role(Role::Follower { owner, address, link: Arc::clone(&link) });
+        let hooks = Hooks { without_index: true, ..Hooks::default() };
+        let mut keeper = Keeper::alone(server, Arc::new(MemoryStore::new(1)), hooks);
+        keeper.tell_reach();
+        clock.advance_ms(OWNER_APART_MS + 1);
+        keeper.tell_reach();
+        (keeper, link)
+    }
+
+    fn own(node: u128) -> Identity {
+        let (name, build) = (node.to_string().into(), "0.1.0".into());
+        Identity { node: NodeId(node), name, register: "r".into(), shards: 1, build }
+    }
+
+    fn secret() -> Secret {
+        Secret::new(b"a secret of a cluster").unwrap()
+    }
+
+    /// Otherwise owners would give the register to nodes that were upgraded, before anybody asked them to.
+    #[actix::test]
+    async fn an_owner_that_shares_no_version_is_not_said_to_be_out_of_reach() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let later = Versions { lowest: Versions::SPOKEN.newest + 1, newest: Versions::SPOKEN.newest + 1 };
+        let answering = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+                let _ = handshake::accept(&mut stream, &mut frames, (&own(1), later), &secret()).await;
+            }
+        });
+        let (keeper, link) = follower_of(address).await;
+        assert!(link.no_common_version().is_some(), "{}", link.trouble());
+        assert_eq!(keeper.card.apart, None);
+        // Where nobody answers, it is.
+        answering.abort();
+        let _ = answering.await;
+        let (keeper, _link) = follower_of(address).await;
+        assert_eq!(keeper.card.apart, Some(Apart { owner: 1, reaches: Vec::new() }));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! How a node starts: it tells the others that it is there, and finds its first role.
 //!
 //! A node is ready if it owns the register, or has a way to the node that does. A node that finds neither in time says why,
-//! and ends.
+//! and ends. Only where it shares no version of the protocol with the owner does it begin without being ready, since nothing
+//! that it waits for would come before the owner lets go (`unspoken`).
 
 use std::sync::Arc;
 
@@ -83,6 +84,10 @@ impl Keeper {
             }
             if let Some(unrelated) = self.refused_by_owner() {
                 return Err(unrelated.into());
+            }
+            if let Some(unspoken) = self.server.seat.role().unspoken() {
+                tracing::warn!("this node is up and not ready: {unspoken}");
+                return Ok(());
             }
             if is_late() {
                 let state = link.state();

@@ -14,6 +14,9 @@
 //! ever: the first to own the register is right. A node that is ready does not end either: it waits, and takes the register
 //! when the other one is gone, however that one came to have it.
 //!
+//! **Another version of the protocol between nodes.** Secret and register are compared before versions are, so all this holds
+//! for such a node, too. One that passes stays, and takes the register when its owner lets go of it (`unspoken`).
+//!
 //! Review notes: is a node without the secret, or with another one, refused before it contends?
 
 use std::time::Duration;
@@ -128,7 +131,9 @@ impl Keeper {
         let nodes = self.server.nodes.all();
         let said = ways.iter().filter_map(|(process, way)| {
             let node = nodes.iter().find(|node| node.process == *process)?;
-            let word = match (way.is_connected(), way.differs_in_secret()) {
+            // Whoever shares no version has proved that it knows the secret.
+            let is_related = way.is_connected() || way.no_common_version().is_some();
+            let word = match (is_related, way.differs_in_secret()) {
                 (true, _) => Word::Same,
                 (false, true) => Word::Another,
                 (false, false) => Word::None,

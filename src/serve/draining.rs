@@ -4,7 +4,8 @@
 //! the register again while another node can. It takes it only if no other node will, and gives away a register that it had
 //! to take as soon as another node is in service. It is back in service when it is told so, or when it restarts.
 //!
-//! Neighbours: `keeper` passes orders to it; `handover` does what involves several nodes.
+//! Neighbours: `keeper` passes orders to it; `handover` does what involves several nodes, and `unspoken` what is left where they
+//! cannot talk to each other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_TOLD_MS, NOD
 use crate::peer::link::Link;
 use crate::server::cluster::Node;
 use crate::server::steward::NodeOrder;
-use crate::store::chain;
+use crate::store::{Holder, chain};
 
 /// A node counts as present if it was seen within this time.
 const SEEN_WITHIN_MS: u64 = 3_000;
@@ -83,7 +84,7 @@ impl Keeper {
         match self.hand_over(shared, None).await {
             Ok(true) => return,
             Ok(false) => {}
-            Err(Unhanded::Barred(fault) | Unhanded::Kept(fault)) => {
+            Err(Unhanded::Barred(fault) | Unhanded::Kept(fault) | Unhanded::Unspoken(fault)) => {
                 tracing::warn!(problem = fault.problem(), "it keeps the register for now");
             }
             Err(Unhanded::Orphaned(fault)) => tracing::warn!(problem = fault.problem(), "nobody has taken it yet"),
@@ -223,9 +224,13 @@ impl Keeper {
         let was_draining = self.card.draining;
         self.set_draining(true).await;
         if let Some(shared) = tenure {
-            match self.hand_over(shared, None).await {
+            let handed = match self.hand_over(shared, None).await {
+                Err(Unhanded::Unspoken(_)) => self.pass_through_store(shared).await,
+                handed => handed,
+            };
+            match handed {
                 Ok(_) => {}
-                Err(Unhanded::Barred(fault) | Unhanded::Kept(fault)) => {
+                Err(Unhanded::Barred(fault) | Unhanded::Kept(fault) | Unhanded::Unspoken(fault)) => {
                     self.set_draining(was_draining).await;
                     return order.answer(Err(fault));
                 }
@@ -240,9 +245,18 @@ impl Keeper {
     pub(super) async fn hand_over(&mut self, shared: &Arc<Shared>, only: Option<&str>) -> Result<bool, Unhanded> {
         let Some(peers) = &self.peers else { return Ok(false) };
         let handover = Handover { server: &self.server, store: &*self.store, peers };
-        match handover.run(shared, only).await {
-            // The link stays alive until `follow` has found it: a new one would have to connect first.
-            Ok((holder, _link)) => {
+        // The link stays alive until `follow` has found it: a new one would have to connect first.
+        let (handed, _link) = match handover.run(shared, only).await {
+            Ok((holder, link)) => (Ok(holder), Some(link)),
+            Err(unhanded) => (Err(unhanded), None),
+        };
+        self.is_handed(handed)
+    }
+
+    /// Notes who has the register now, and follows that node.
+    pub(super) fn is_handed(&mut self, handed: Result<Holder, Unhanded>) -> Result<bool, Unhanded> {
+        match handed {
+            Ok(holder) => {
                 self.tenure = None;
                 let (owner, address) = (holder.name, holder.address);
                 self.follow(&CannotOwn::Held { owner, address, left_ms: 0 });

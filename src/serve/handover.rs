@@ -13,7 +13,8 @@
 //! write, as always. The same holds if a node is stopped meanwhile: it serves to the end while the register is still its
 //! own, and otherwise forwards what it holds.
 //!
-//! Neighbours: `keeper` has the roles and calls; `peers` has the links to the other nodes.
+//! Neighbours: `keeper` has the roles and calls; `peers` has the links to the other nodes; `unspoken` is for nodes that cannot
+//! be asked.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ use crate::actors::service::{CannotOwn, Shared};
 use crate::actors::standby::Standby;
 use crate::actors::{Applied, Fault, NotReadyReason, Stopped, Told, outlet};
 use crate::core::refusal::Refusal;
-use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_QUIET_MS, HANDOVER_TOLD_MS};
+use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_PREPARE_MS, HANDOVER_TOLD_MS};
 use crate::peer::NO_CLIENT;
 use crate::peer::link::Link;
 use crate::server::Server;
@@ -62,11 +63,14 @@ pub(super) enum Unhanded {
     Barred(Box<Fault>),
     /// This node still owns the register.
     Kept(Box<Fault>),
+    /// This node still owns the register: it shares no version of the protocol with any node that could take it, so it
+    /// could only let go of it (see `unspoken`).
+    Unspoken(Box<Fault>),
     /// This node let go of the register, and nobody has taken it yet.
     Orphaned(Box<Fault>),
 }
 
-fn unavailable(applied: Applied, problem: String) -> Box<Fault> {
+pub(super) fn unavailable(applied: Applied, problem: String) -> Box<Fault> {
     Box::new(Fault::Unavailable { applied, problem })
 }
 
@@ -165,21 +169,14 @@ impl Handover<'_> {
         let (begun, links) = self.all_hold(shared, candidates, all_links, &may_go).await?;
         let role = self.server.seat.role();
         self.server.seat.become_role(Role::Between);
-        let quiet = async {
-            // A session that began to ask before it could see the new role has asked by then.
-            all_run(&self.server.session_threads).await;
-            shared.quiet().await;
-        };
-        if timeout(Duration::from_millis(HANDOVER_QUIET_MS), quiet).await.is_err() {
+        if !self.quiet(shared).await {
             shared.is_kept();
             self.server.seat.become_same(role);
             self.tell(NodeJob::GoOn, &links).await;
             let problem = "this node could not answer its earlier requests in time, so it keeps the register";
             return Err(Unhanded::Kept(unavailable(Applied::No, problem.to_owned())));
         }
-        self.server.metrics.owner.set(0);
-        shared.retire("the register was handed over");
-        let_go(self.store).await;
+        self.lets_go(shared).await;
         let holder = self.taken(begun + Duration::from_millis(HANDOVER_HOLD_MS)).await?;
         let link = match links.into_iter().find(|(card, _)| card.peer_address == *holder.address) {
             Some((_, link)) => link,
@@ -201,7 +198,7 @@ impl Handover<'_> {
     ) -> Result<(Instant, Vec<(NodeCard, Arc<Link>)>), Unhanded> {
         let mut candidates = candidates.into_iter();
         loop {
-            let successor = self.prepare(&mut candidates, &all).await.map_err(Unhanded::Kept)?;
+            let successor = self.prepare(&mut candidates, &all).await?;
             may_go().map_err(Unhanded::Barred)?;
             self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
             // From here on nobody waits for a node that is not connected.
@@ -219,7 +216,7 @@ impl Handover<'_> {
 
     /// Whether Redis would confirm a take-over now. It takes the same as a proof of this owner: an owner that cannot get a
     /// proof would let go of the register, and the next one could not begin.
-    async fn could_be_taken(&self, shared: &Shared) -> Result<(), Box<Fault>> {
+    pub(super) async fn could_be_taken(&self, shared: &Shared) -> Result<(), Box<Fault>> {
         if shared.is_proved_owner().await {
             return Ok(());
         }
@@ -230,16 +227,14 @@ impl Handover<'_> {
         )))
     }
 
-    /// The next candidate that gets ready.
+    /// The next candidate that gets ready. Those that this node shares no version of the protocol with cannot: what they
+    /// speak is said only if no other node failed, since that one may be mended.
     async fn prepare(
         &self,
         candidates: &mut impl Iterator<Item = NodeCard>,
         links: &[(NodeCard, Arc<Link>)],
-    ) -> Result<NodeCard, Box<Fault>> {
-        let mut failed = guarded(format!(
-            "node `{}` is the only one that can own the register now; without it nobody would serve",
-            self.server.node
-        ));
+    ) -> Result<NodeCard, Unhanded> {
+        let (mut failed, mut unspoken) = (None, None);
         for candidate in candidates {
             let Some((_, link)) = links.iter().find(|(card, _)| *card == candidate) else { continue };
             let asked = async {
@@ -249,7 +244,13 @@ impl Handover<'_> {
                 }
                 ask(link, order(NodeJob::Prepare), Duration::from_millis(HANDOVER_PREPARE_MS)).await
             };
-            match asked.await {
+            let asked = asked.await;
+            if let Some(without) = link.no_common_version().filter(|_| !link.is_connected()) {
+                tracing::info!("{without}: it cannot be asked to get ready");
+                unspoken = Some(guarded(format!("{without}: only `cluster drain` lets go of the register for it")));
+                continue;
+            }
+            match asked {
                 Ok(_) => return Ok(candidate),
                 // It went out of service since it was seen: treated as if it had been out of service before.
                 Err(fault) if is_guarded(&fault) => {
@@ -258,11 +259,18 @@ impl Handover<'_> {
                 Err(fault) => {
                     tracing::warn!(node = candidate.name, problem = fault.problem(), "it does not get ready");
                     let problem = format!("node `{}` does not get ready: {}", candidate.name, fault.problem());
-                    failed = unavailable(Applied::No, problem);
+                    failed = Some(unavailable(Applied::No, problem));
                 }
             }
         }
-        Err(failed)
+        Err(match (failed, unspoken) {
+            (Some(failed), _) => Unhanded::Kept(failed),
+            (None, Some(unspoken)) => Unhanded::Unspoken(unspoken),
+            (None, None) => Unhanded::Kept(guarded(format!(
+                "node `{}` is the only one that can own the register now; without it nobody would serve",
+                self.server.node
+            ))),
+        })
     }
 
     /// Keeps the links that are connected.
@@ -314,7 +322,7 @@ impl Handover<'_> {
 
     /// Waits until another node has taken the register. Nothing is left to do here but to look; requests are held meanwhile,
     /// and a store that does not answer delays nobody beyond `end`.
-    async fn taken(&self, end: Instant) -> Result<Holder, Unhanded> {
+    pub(super) async fn taken(&self, end: Instant) -> Result<Holder, Unhanded> {
         let holder = async {
             loop {
                 if let Some(holder) = other_owner(self.store, self.server).await {

@@ -3,7 +3,9 @@
 //!
 //! Obstacles that may pass by themselves are waited for, just as by a node that starts without such a file (`beginning`): a
 //! replica that answers some seconds later, a register on its way from one node to the next. If one lasts, the supervisor
-//! tries again. A refusal does not pass, and somebody must look at the file.
+//! tries again. A refusal does not pass, and somebody must look at the file. An owner that shares no version of the protocol
+//! with this node is waited for until it lets go of the register: the networks are made then, and only then does this node
+//! listen for clients.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +45,7 @@ pub(super) async fn make_all(
     let mut left = VecDeque::from(networks);
     // How many were left when the present obstacle was first met, and when that was.
     let mut since: Option<(usize, u64)> = None;
+    let mut said = String::new();
     loop {
         let making = async {
             while let Some(input) = left.front() {
@@ -63,10 +66,15 @@ pub(super) async fn make_all(
         let now_ms = server.clock.lease_ms();
         let (_, since_ms) = since.filter(|(were_left, _)| *were_left == left.len()).unwrap_or((left.len(), now_ms));
         since = Some((left.len(), since_ms));
-        if now_ms.saturating_sub(since_ms) > PASSES_WITHIN_MS {
+        // The owner shares no version of the protocol with this node: it lets go when its operator says so.
+        let unspoken = server.seat.role().unspoken();
+        if unspoken.is_none() && now_ms.saturating_sub(since_ms) > PASSES_WITHIN_MS {
             return Err(CannotStart::register(CannotBegin::Now(problem), store));
         }
-        tracing::warn!(problem, "waiting");
+        if unspoken.is_none() || problem != said {
+            tracing::warn!(problem, "waiting");
+        }
+        said = problem;
         match keeper.look_again().await {
             None => {}
             Some(Over::Failed(problem) | Over::Emptied(_, problem)) => {
@@ -110,7 +118,10 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), Unmade> {
     let (outlet, mut told) = outlet();
     match role {
         Role::Owner(shared) => coordinator::spawn(shared, 0, order, outlet),
-        Role::Follower { link, .. } => {
+        role @ Role::Follower { link, .. } => {
+            if let Some(unspoken) = role.unspoken() {
+                return Err(now(&unspoken));
+            }
             // The link began to connect a moment ago.
             if !link.connected(Duration::from_millis(PEER_HANDSHAKE_MS)).await {
                 return Err(now("the node that owns the register cannot be reached"));

@@ -16,12 +16,13 @@ use crate::config::Config;
 use crate::peer::link::Link;
 use crate::peer::listener::{self, Serve};
 use crate::peer::secret::Secret;
-use crate::peer::{Identity, NodeId};
+use crate::peer::{Identity, NodeId, Versions};
 use crate::store::{NodeCard, StoreInfo};
 
 /// What a node needs to ask others, and to be asked.
 pub(super) struct Peers {
     own: Arc<Identity>,
+    speaks: Versions,
     secret: Secret,
     /// Where the others reach this node.
     address: String,
@@ -35,6 +36,7 @@ pub(super) fn introduce(
     config: &Config,
     info: &StoreInfo,
     nodes: Option<(Port, Secret)>,
+    speaks: Versions,
 ) -> Result<(NodeCard, Option<Peers>), CannotStart> {
     let node = NodeId(rand::random());
     let mut card = NodeCard {
@@ -55,7 +57,8 @@ pub(super) fn introduce(
         shards: info.shards,
         build: CompactString::from(&card.version),
     };
-    Ok((card, Some(Peers { own: Arc::new(own), secret, address, listener: Some(listener), links: Mutex::default() })))
+    let (own, listener, links) = (Arc::new(own), Some(listener), Mutex::default());
+    Ok((card, Some(Peers { own, speaks, secret, address, listener, links })))
 }
 
 /// The address at which clients reach a node that listens on `listens`. A node that listens on all addresses has none to
@@ -72,7 +75,7 @@ impl Peers {
     pub(super) fn listen(&mut self, handler: Arc<dyn Serve>, stop: CancellationToken, tasks: &TaskTracker) {
         let Some(listener) = self.listener.take() else { return };
         tracing::info!(address = self.address, "other nodes reach this one");
-        let serving = listener::serve(listener, Arc::clone(&self.own), self.secret.clone(), handler, stop);
+        let serving = listener::serve(listener, self.as_known(), self.secret.clone(), handler, stop);
         // The end of the server waits for this, so that other nodes get their answers.
         let task = tasks.token();
         actix::spawn(async move {
@@ -83,6 +86,10 @@ impl Peers {
         });
     }
 
+    fn as_known(&self) -> (Arc<Identity>, Versions) {
+        (Arc::clone(&self.own), self.speaks)
+    }
+
     /// The link to another node.
     pub(super) fn link(&self, address: &str) -> Arc<Link> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +98,7 @@ impl Peers {
             return link;
         }
         let on = tokio::runtime::Handle::current();
-        let link = Link::start(&on, address.to_owned(), Arc::clone(&self.own), self.secret.clone());
+        let link = Link::start(&on, address.to_owned(), self.as_known(), self.secret.clone());
         links.insert(address.to_owned(), Arc::downgrade(&link));
         link
     }
@@ -121,8 +128,8 @@ mod tests {
         let told = |config: &Config| {
             let port = Port::take("127.0.0.1:0", "cluster.listen").unwrap();
             let (at, secret) = (port.address().to_string(), Secret::new(b"0123456789abcdef").unwrap());
-            let (card, _) =
-                introduce(config, &info, Some((port, secret))).unwrap_or_else(|refused| panic!("{refused:?}"));
+            let (card, _) = introduce(config, &info, Some((port, secret)), Versions::SPOKEN)
+                .unwrap_or_else(|refused| panic!("{refused:?}"));
             (card.peer_address, at)
         };
         let (told_by_itself, at) = told(&config);

@@ -155,7 +155,10 @@ impl Server {
         }
         match &*self.seat.role() {
             Role::Owner(shared) => shared.unwilling().filter(|_| grants || !shared.has_store()),
-            Role::Follower { owner, link, .. } => {
+            role @ Role::Follower { owner, link, .. } => {
+                if let Some(unspoken) = role.unspoken() {
+                    return Some(unspoken.into());
+                }
                 let unreached =
                     (!link.is_connected()).then(|| "the node that owns the register cannot be reached".into());
                 let standing = link.standing().unwrap_or(PeerStanding { owns: true, unready: None });

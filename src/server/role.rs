@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::actors::service::Shared;
 use crate::actors::{Fault, NotReadyReason};
+use crate::peer::NoCommonVersion;
 use crate::peer::link::Link;
 
 /// The role of this node.
@@ -57,6 +58,18 @@ impl Role {
             Role::Owner(shared) => Some(shared),
             Role::Follower { .. } | Role::Between | Role::Waiting { .. } => None,
         }
+    }
+
+    /// Why nothing can be asked of the owner, if that is because it shares no version of the protocol with this node. Says what
+    /// this node waits for.
+    pub(crate) fn unspoken(&self) -> Option<String> {
+        let Role::Follower { owner, link, .. } = self else { return None };
+        let NoCommonVersion { theirs, ours, .. } = &*link.no_common_version().filter(|_| !link.is_connected())?;
+        Some(format!(
+            "node `{owner}`, which owns the register, speaks {theirs} of the protocol between nodes, this program {ours}: this \
+             node takes the register over when `{owner}` lets go of it; drain or stop `{owner}`, or run a program here that \
+             speaks its version"
+        ))
     }
 
     /// Is this a role that another one will soon follow?

@@ -13,7 +13,7 @@ use allod::actors::{Told, outlet};
 use allod::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS};
 use allod::peer::link::Link;
 use allod::peer::secret::Secret;
-use allod::peer::{Identity, NO_CLIENT, NodeId};
+use allod::peer::{Identity, NO_CLIENT, NodeId, Versions};
 use serde_json::{Value, json};
 
 use super::client::Answer;
@@ -226,7 +226,7 @@ async fn holding(nodes: &Nodes) -> usize {
         build: "0.1.0".into(),
     };
     let secret = Secret::read(&nodes.directory.path().join("secret")).unwrap();
-    let link = Link::start(&tokio::runtime::Handle::current(), address, Arc::new(own), secret);
+    let link = Link::start(&tokio::runtime::Handle::current(), address, (Arc::new(own), Versions::SPOKEN), secret);
     assert!(link.connected(Duration::from_secs(10)).await, "{:?}", *link.state().borrow());
     let hold = |owner: String| Order {
         job: Job::Node(NodeJob::Hold { successor: "nobody".into(), owner: owner.into() }),

@@ -1,5 +1,6 @@
-//! An upgrade to a later program that knows one more record format (`store::codec::Format`): node by node under load, back,
-//! and again, and from then on in the later format. `tests/run` builds the later program.
+//! An upgrade to a later program that knows one more record format (`store::codec::Format`), and one more version of the
+//! protocol between nodes: node by node under load, back, and again, and from then on in the later format. `tests/run` builds
+//! the later program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use allod::limits::SHARDS_OF_NEW;
+use allod::peer::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -68,6 +70,11 @@ async fn nodes_go_to_a_later_format_one_by_one_and_back_before_it_is_raised_and_
     // There and back: nothing is written that the earlier program cannot read.
     roll(&mut run, &later, &[], |_| {}).await;
     drain_owner(&run).await;
+    // The later program speaks one version more, and the one before with the earlier program.
+    let logs = run.nodes.logs();
+    for version in [PROTOCOL_VERSION, PROTOCOL_VERSION + 1] {
+        assert!(logs.contains(&format!("version={version}")), "no two nodes spoke version {version}: {logs}");
+    }
     run.gets_on(60, "with the later program alone").await;
     assert_eq!(formats(&run), all("1"));
     roll(&mut run, &allod(), &[], |_| {}).await;

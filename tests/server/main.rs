@@ -70,6 +70,7 @@ mod sweeps;
 mod transcripts;
 mod turns;
 mod unread;
+mod unspoken;
 mod untaken;
 mod waits;
 mod waits_let_go;

@@ -19,8 +19,8 @@ use crate::limits::{
     PEER_STRANGERS_PER_ADDRESS_MAX, PEERS_MAX,
 };
 use crate::peer::frame::{Answered, Ask, Frames, PeerStanding, SentOrder, encode_answers, encode_asks};
-use crate::peer::handshake;
 use crate::peer::link::{Link, LinkState};
+use crate::peer::{Versions, handshake};
 
 type Inlet = tokio::sync::mpsc::UnboundedReceiver<Told>;
 
@@ -247,7 +247,7 @@ async fn a_node_that_takes_no_answers_is_read_no_further() {
     let node = Node::ordinary(Owner { more_realms: 100_000, ..Owner::default() });
     let mut stream = tokio::net::TcpStream::connect(node.address).await.unwrap();
     let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-    handshake::dial(&mut stream, &mut frames, &identity(3), &secret()).await.unwrap();
+    handshake::dial(&mut stream, &mut frames, (&identity(3), Versions::SPOKEN), &secret()).await.unwrap();
     let mut bytes = Vec::new();
     for ticket in 0..ASKED {
         let sent = Box::new(SentOrder::new(order(Job::Realms), std::time::Instant::now()));
@@ -270,7 +270,7 @@ async fn linked() -> (Arc<Link>, TcpStream) {
     let link = link_to(listener.local_addr().unwrap());
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-    handshake::accept(&mut stream, &mut frames, &identity(1), &secret()).await.unwrap();
+    handshake::accept(&mut stream, &mut frames, (&identity(1), Versions::SPOKEN), &secret()).await.unwrap();
     connected(&link).await;
     (link, stream)
 }
@@ -331,7 +331,7 @@ async fn a_node_that_connects_again_ends_its_earlier_connection() {
     let node = Node::ordinary(Owner::default());
     let mut first = tokio::net::TcpStream::connect(node.address).await.unwrap();
     let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-    handshake::dial(&mut first, &mut frames, &identity(2), &secret()).await.unwrap();
+    handshake::dial(&mut first, &mut frames, (&identity(2), Versions::SPOKEN), &secret()).await.unwrap();
     let link = link_to(node.address);
     connected(&link).await;
     assert_eq!(first.read(&mut [0]).await.unwrap(), 0, "closed by the node");
@@ -347,7 +347,8 @@ async fn a_node_that_stops_answers_what_it_took() {
     let (owner, stop) = (Arc::new(Owner::default()), tokio_util::sync::CancellationToken::new());
     let handler: Arc<dyn crate::peer::listener::Serve> = Arc::<Owner>::clone(&owner);
     let own = Arc::new(identity(1));
-    let serving = tokio::spawn(crate::peer::listener::serve(listener, own, secret(), handler, stop.clone()));
+    let serving =
+        tokio::spawn(crate::peer::listener::serve(listener, (own, Versions::SPOKEN), secret(), handler, stop.clone()));
     let link = link_to(address);
     connected(&link).await;
     let (outlet, mut inlet) = outlet();

@@ -21,7 +21,7 @@ use crate::peer::frame::{NetworkRef, PeerStanding};
 use crate::peer::link::{Link, LinkState};
 use crate::peer::listener::{self, NotOwner, RemoteAsker, Serve};
 use crate::peer::secret::Secret;
-use crate::peer::{Identity, NodeId};
+use crate::peer::{Identity, NodeId, Versions};
 
 pub const SECRET: &[u8] = b"a secret of a cluster";
 
@@ -199,12 +199,26 @@ pub struct Node {
 
 impl Node {
     pub fn new(own: Identity, secret: Secret, owner: Owner) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        Self::speaking(Versions::SPOKEN, own, secret, owner)
+    }
+
+    pub fn speaking(versions: Versions, own: Identity, secret: Secret, owner: Owner) -> Self {
+        Self::at(([127, 0, 0, 1], 0).into(), versions, own, secret, owner).unwrap()
+    }
+
+    pub fn at(
+        address: SocketAddr,
+        versions: Versions,
+        own: Identity,
+        secret: Secret,
+        owner: Owner,
+    ) -> std::io::Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
         let (owner, stop) = (Arc::new(owner), CancellationToken::new());
         let handler: Arc<dyn Serve> = Arc::<Owner>::clone(&owner);
-        tokio::spawn(listener::serve(listener, Arc::new(own), secret, handler, stop.clone()));
-        Self { address, owner, _stopped: stop.drop_guard() }
+        tokio::spawn(listener::serve(listener, (Arc::new(own), versions), secret, handler, stop.clone()));
+        Ok(Self { address, owner, _stopped: stop.drop_guard() })
     }
 
     pub fn ordinary(owner: Owner) -> Self {
@@ -218,7 +232,8 @@ pub fn link_to(address: SocketAddr) -> Arc<Link> {
 }
 
 pub fn dial(address: SocketAddr, own: Identity, secret: Secret) -> Arc<Link> {
-    Link::start(&tokio::runtime::Handle::current(), address.to_string(), Arc::new(own), secret)
+    let own = (Arc::new(own), Versions::SPOKEN);
+    Link::start(&tokio::runtime::Handle::current(), address.to_string(), own, secret)
 }
 
 pub async fn connected(link: &Link) {

@@ -15,8 +15,8 @@ use crate::limits::{
     PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_IN_FLIGHT_REQUESTS_MAX, PEER_WATCHES_MAX,
 };
 use crate::peer::frame::{Answered, Ask, Frames, SentOrder, decode, encode_asks};
-use crate::peer::handshake;
 use crate::peer::listener::{self, Serve};
+use crate::peer::{Versions, handshake};
 use crate::server::role::Role;
 use crate::server::session::idle_server;
 use crate::server::watch::Pages;
@@ -132,7 +132,13 @@ async fn a_node_that_stops_ends_what_waits_and_says_goodbye_when_that_is_answere
     let address = listener.local_addr().unwrap();
     let (owner, stop) = (Arc::new(Owner::default()), CancellationToken::new());
     let handler: Arc<dyn Serve> = Arc::<Owner>::clone(&owner);
-    let serving = tokio::spawn(listener::serve(listener, Arc::new(identity(1)), secret(), handler, stop.clone()));
+    let serving = tokio::spawn(listener::serve(
+        listener,
+        (Arc::new(identity(1)), Versions::SPOKEN),
+        secret(),
+        handler,
+        stop.clone(),
+    ));
     let link = link_to(address);
     connected(&link).await;
     let (outlet, mut inlet) = outlet();
@@ -186,7 +192,7 @@ async fn an_owner_lets_only_so_many_subscriptions_wait_whoever_asks() {
     let node = Node::ordinary(Owner::default());
     let mut stream = tokio::net::TcpStream::connect(node.address).await.unwrap();
     let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-    handshake::dial(&mut stream, &mut frames, &identity(3), &secret()).await.unwrap();
+    handshake::dial(&mut stream, &mut frames, (&identity(3), Versions::SPOKEN), &secret()).await.unwrap();
     let mut bytes = Vec::new();
     let most = PEER_WATCHES_MAX as u32;
     for ticket in 0..=most {

@@ -26,7 +26,7 @@ pub(super) fn versions() -> Check {
             "allod {}; protocol {}, between nodes {}; records {}, files {}, keys in Redis {}",
             env!("CARGO_PKG_VERSION"),
             wire::PROTOCOL_VERSION,
-            peer::PROTOCOL_VERSION,
+            peer::Versions::SPOKEN,
             codec::Format::NEWEST,
             nameplate::KNOWN_FORMAT,
             examine::KNOWN_FORMAT,

@@ -1,0 +1,257 @@
+//! Nodes that share no version of the protocol between nodes, as where an upgrade skips releases: the register goes from one
+//! to the other through Redis. A hook gives a node other versions than the product's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use allod::actors::clock::{Clock, SystemClock};
+use allod::core::types::WallTime;
+use allod::peer::Versions;
+use allod::serve::{Options, start};
+use serde_json::{Value, json};
+
+use crate::moved::{node, node_with, secret};
+use crate::redis_server::Server;
+use crate::support::{TestServer, http};
+
+/// What only the later nodes of these tests speak.
+fn later() -> Versions {
+    Versions { lowest: Versions::SPOKEN.newest + 1, newest: Versions::SPOKEN.newest + 2 }
+}
+
+fn speaks_later(options: &mut Options) {
+    options.hooks.peer_versions = Some((later().lowest, later().newest));
+}
+
+fn later_node(redis: &Server, name: &str, secret: &Path) -> TestServer {
+    node_with(redis, name, secret, speaks_later)
+}
+
+fn readyz(node: &TestServer) -> (u16, String) {
+    http(node.running.http, "GET /readyz", b"")
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The node is up, and not ready, and says what it waits for; what it is asked is refused.
+fn waits_for(node: &TestServer, owner: &str, (theirs, ours): (Versions, Versions)) {
+    let expected = format!(
+        "node `{owner}`, which owns the register, speaks {theirs} of the protocol between nodes, this program {ours}: this node \
+         takes the register over when `{owner}` lets go of it; drain or stop `{owner}`, or run a program here that speaks its \
+         version"
+    );
+    until(&expected, || {
+        let (status, said) = readyz(node);
+        status == 503 && said.trim_end() == expected
+    });
+    let refused = node.client().call("ip.allocate", json!({"network": "lan", "owner": "nobody"}));
+    assert_eq!(refused["error"]["data"]["kind"], "not_ready", "{refused}");
+}
+
+/// Holds an address for each of these owners. Checks that nobody has it yet.
+fn grant(node: &TestServer, held: &mut BTreeMap<String, String>, owners: std::ops::Range<usize>) {
+    let mut client = node.client();
+    for owner in owners {
+        let owner = format!("host/{owner}");
+        let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": owner}));
+        let address = granted["address"].as_str().unwrap().to_owned();
+        assert!(!held.values().any(|other| *other == address), "{owner} is given {address}: {held:?}");
+        held.insert(owner, address);
+    }
+}
+
+fn holds(node: &TestServer, held: &BTreeMap<String, String>) {
+    let listed = node.client().ok("ip.list", json!({"network": "lan"}));
+    let text = |held: &Value, member: &str| held[member].as_str().unwrap().to_owned();
+    let listed = listed["reservations"].as_array().unwrap();
+    let listed: BTreeMap<String, String> =
+        listed.iter().map(|held| (text(held, "owner"), text(held, "address"))).collect();
+    assert_eq!(listed, *held);
+}
+
+/// Drains a node by itself until another one has the register; returns which. On a busy machine the others may not be
+/// reached in time, or may be late to take it.
+fn drain(node: &TestServer) -> String {
+    let end = Instant::now() + Duration::from_secs(120);
+    let own = node.client().ok("server.info", json!({}))["node"].clone();
+    loop {
+        let drained = node.client().call("cluster.drain", json!({}));
+        match drained["result"]["owner"].as_str() {
+            Some(owner) if own != owner => return owner.to_owned(),
+            Some(_) => {}
+            None => {
+                let kind = drained["error"]["data"]["kind"].as_str().unwrap();
+                assert!(["unavailable", "overloaded"].contains(&kind), "{drained}");
+            }
+        }
+        assert!(Instant::now() < end, "{drained}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_node_without_a_common_version_waits_and_takes_the_register_with_all_that_is_in_it_when_its_owner_is_drained() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let (secret, present, later) = (secret(), Versions::SPOKEN, later());
+    let mut held = BTreeMap::new();
+    let old = node(&redis, "old", secret.path());
+    let network = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/28", "gateway": "10.0.0.1"}]});
+    old.client().ok("network.create", network);
+    grant(&old, &mut held, 0..3);
+    let new = later_node(&redis, "new", secret.path());
+    waits_for(&new, "old", (present, later));
+    grant(&old, &mut held, 3..6);
+    assert_eq!(readyz(&old).0, 200);
+
+    assert_eq!(drain(&old), "new");
+    until("it serves", || readyz(&new).0 == 200);
+    holds(&new, &held);
+    waits_for(&old, "new", (later, present));
+    // The answer to a repeated request is the same; what is free goes to others, and there is no more of it than before.
+    let again = new.client().ok("ip.allocate", json!({"network": "lan", "owner": "host/5"}));
+    assert_eq!(again["address"], held["host/5"], "{again}");
+    grant(&new, &mut held, 6..9);
+
+    // And back.
+    old.client().ok("cluster.drain", json!({"drain": false}));
+    assert_eq!(drain(&new), "old");
+    until("it serves again", || readyz(&old).0 == 200);
+    waits_for(&new, "old", (present, later));
+    grant(&old, &mut held, 9..13);
+    holds(&old, &held);
+    let full = old.client().call("ip.allocate", json!({"network": "lan", "owner": "host/13"}));
+    assert!(full.get("error").is_some(), "{full}");
+}
+
+#[test]
+fn a_node_without_a_common_version_takes_the_register_when_its_owner_is_stopped() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let (secret, mut held) = (secret(), BTreeMap::new());
+    let old = node(&redis, "old", secret.path());
+    old.with_lan();
+    let new = later_node(&redis, "new", secret.path());
+    waits_for(&new, "old", (Versions::SPOKEN, later()));
+    grant(&old, &mut held, 0..5);
+    old.stop();
+    until("it serves", || readyz(&new).0 == 200);
+    holds(&new, &held);
+    grant(&new, &mut held, 5..10);
+    // The next node of its release follows it, and is ready.
+    let next = later_node(&redis, "old", secret.path());
+    assert_eq!(readyz(&next).0, 200);
+    holds(&next, &held);
+}
+
+/// An owner that can ask a node to get ready hands over without a refusal.
+#[test]
+fn a_node_with_a_common_version_is_given_the_register_before_one_without() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let (secret, mut held) = (secret(), BTreeMap::new());
+    let old = node(&redis, "old", secret.path());
+    old.with_lan();
+    let new = later_node(&redis, "new", secret.path());
+    let middle = node(&redis, "middle", secret.path());
+    grant(&middle, &mut held, 0..3);
+    assert_eq!(drain(&old), "middle");
+    waits_for(&new, "middle", (Versions::SPOKEN, later()));
+    for node in [&old, &middle] {
+        until("it reaches the owner", || readyz(node).0 == 200);
+        holds(node, &held);
+    }
+    // The other one is out of service.
+    assert_eq!(drain(&middle), "new");
+    until("it serves", || readyz(&new).0 == 200);
+    holds(&new, &held);
+}
+
+/// Each look at it, while it `runs`, comes 20 seconds after the one before: longer than any wait of a start.
+#[derive(Debug, Default)]
+struct Runs {
+    runs: AtomicBool,
+    ahead_ms: AtomicU64,
+}
+
+#[derive(Debug)]
+struct RunsAhead(Arc<Runs>);
+
+impl Clock for RunsAhead {
+    fn boot_ms(&self) -> u64 {
+        let Runs { runs, ahead_ms } = &*self.0;
+        let more = if runs.load(Ordering::Relaxed) { 20_000 } else { 0 };
+        SystemClock.boot_ms() + ahead_ms.fetch_add(more, Ordering::Relaxed) + more
+    }
+
+    fn wall(&self) -> WallTime {
+        SystemClock.wall()
+    }
+
+    fn entropy(&self) -> u128 {
+        SystemClock.entropy()
+    }
+}
+
+/// When that owner lets go is up to its operator.
+#[test]
+fn networks_that_must_exist_are_made_when_the_register_comes_from_a_node_without_a_common_version_however_late() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let (secret, time) = (secret(), Arc::new(Runs::default()));
+    let old = node(&redis, "old", secret.path());
+    let mut options = options_of(&redis, "new", secret.path());
+    speaks_later(&mut options);
+    options.clock = Arc::new(RunsAhead(Arc::clone(&time)));
+    options.networks = vec![serde_json::from_value(json!({"name": "lan", "tags": null})).unwrap()];
+    let starting = std::thread::spawn(move || start(options));
+    // Its card is written a second time: it has found its first role, and waits with its networks.
+    let (mut client, mut seen_ms) = (old.client(), 0);
+    until("it waits", || {
+        let nodes = client.ok("cluster.nodes", json!({}));
+        let new = nodes["nodes"].as_array().unwrap().iter().find(|node| node["name"] == "new");
+        let now_ms = new.map_or(0, |new| new["seen_ms"].as_u64().unwrap());
+        std::mem::replace(&mut seen_ms, now_ms) > now_ms + 300
+    });
+    time.runs.store(true, Ordering::Relaxed);
+    until("much time is over", || time.ahead_ms.load(Ordering::Relaxed) > 1_000_000 || starting.is_finished());
+    time.runs.store(false, Ordering::Relaxed);
+    assert!(!starting.is_finished(), "{:?}", starting.join().unwrap().map(drop));
+    old.stop();
+    let new = starting.join().unwrap().unwrap();
+    assert_eq!(http(new.http, "GET /readyz", b"").0, 200);
+    let listed =
+        crate::support::Client::to(std::net::TcpStream::connect(new.tcp).unwrap()).ok("network.list", json!({}));
+    assert_eq!(listed["networks"][0]["name"], "lan", "{listed}");
+    new.stop();
+}
+
+fn options_of(redis: &Server, name: &str, secret: &Path) -> Options {
+    let mut options = Options::new(Default::default(), Arc::new(redis.open().unwrap())).on_free_ports();
+    name.clone_into(&mut options.config.server.node);
+    "127.0.0.1:0".clone_into(&mut options.config.cluster.listen);
+    secret.clone_into(&mut options.config.cluster.secret_file);
+    options
+}
+
+/// A node is told what it must change, whatever it speaks.
+#[test]
+fn a_node_with_another_secret_is_refused_also_where_it_shares_no_version_with_the_owner() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let (secret, other) = (secret(), secret());
+    std::fs::write(other.path(), "a secret that no other node has").unwrap();
+    let old = node(&redis, "old", secret.path());
+    let mut options = options_of(&redis, "new", other.path());
+    speaks_later(&mut options);
+    let refused = String::from(start(options).unwrap_err());
+    assert!(
+        refused.contains("node `old`") && refused.contains("has a different cluster secret than node `new`"),
+        "{refused}"
+    );
+    assert_eq!(readyz(&old).0, 200);
+}
