@@ -26,11 +26,12 @@ use tokio::sync::oneshot;
 
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
 use super::queue::Waiter;
-use super::staging::{Staging, loading, refused_by_store};
+use super::staging::{Staging, loading};
 use super::waiting::{Asker, SeveralEntry};
 use super::{Deferred, NetworkActor, Phase, is_long};
 use crate::actors::committer::UnitPart;
 use crate::actors::macs::ClaimedMacs;
+use crate::actors::reserve::refused_by_store;
 use crate::actors::waits::Arrival;
 use crate::actors::{Applied, Fault, StopReason};
 use crate::core::command::Command;

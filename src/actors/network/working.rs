@@ -14,10 +14,11 @@ use actix::prelude::*;
 
 use super::messages::{Work, refuse};
 use super::pace::{PERHAPS_LONG, Pace, weight};
-use super::staging::{Staging, refused_by_store};
+use super::staging::Staging;
 use super::uses::Claims;
 use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Unit, UnitPart};
+use crate::actors::reserve::refused_by_store;
 use crate::actors::{Fault, Item, Told, mac_holder};
 use crate::core::command;
 use crate::core::outcome::{Contested, Decision, Outcome};
