@@ -192,10 +192,15 @@ impl NetworkActor {
 
     /// Ends a turn that panicked: the command is answered `internal` and not run again; memory is loaded again.
     pub(super) fn panicked(&mut self, unit: &mut Staging, ticket: Option<u32>) {
-        let fault = self.note_panic("its network is loaded again");
+        let fault = self.crashed();
         if let Some(ticket) = ticket {
             unit.answer(ticket, Err(fault), false);
         }
+    }
+
+    /// As before, where somebody else has to answer.
+    pub(super) fn crashed(&mut self) -> Box<Fault> {
+        let fault = self.note_panic("its network is loaded again");
         let now = Instant::now();
         self.panics.push_back(now);
         while self.panics.front().is_some_and(|&at| now - at > PANIC_WINDOW) {
@@ -208,6 +213,7 @@ impl NetworkActor {
         } else {
             Phase::Loading { since: now, behind: Vec::new() }
         };
+        fault
     }
 
     /// When something ends next; what is left of a purged network is due at once.
