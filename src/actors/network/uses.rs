@@ -72,11 +72,12 @@ impl NetworkActor {
             if gained.is_empty() {
                 return Ok(Ok((decision, Claims { room, ..Claims::default() })));
             }
-            match self.shared.macs.claim(self.mac_asker(transaction), &gained) {
-                Ok(claimed) if dry_run => {
-                    self.unclaim(claimed);
-                    return Ok(Ok((decision, Claims::default())));
-                }
+            let (macs, asker) = (&self.shared.macs, self.mac_asker(transaction));
+            let claimed = match dry_run {
+                true => macs.would_claim(asker, &gained).map(|()| ClaimedMacs::default()),
+                false => macs.claim(asker, &gained),
+            };
+            match claimed {
                 Ok(macs) => return Ok(Ok((decision, Claims { macs, room }))),
                 Err(taken) => {
                     moment = command::Context { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
