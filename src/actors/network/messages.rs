@@ -38,8 +38,8 @@ pub struct Work {
     pub outlet: Outlet,
     /// Their places in the network's queue.
     pub permits: PermitGuard,
-    /// When they were read.
-    pub received: Instant,
+    /// When they were read; none: this is what is left of a message whose wait is over.
+    pub received: Option<Instant>,
 }
 
 /// Identity of a hold.

@@ -42,7 +42,9 @@ impl NetworkActor {
         }
         let there = work.items.len();
         let mut pace = Pace::new(tokio::time::Instant::now());
-        self.shared.metrics.queue_seconds.observe(work.received.elapsed().as_secs_f64());
+        if let Some(received) = work.received.take() {
+            self.shared.metrics.queue_seconds.observe(received.elapsed().as_secs_f64());
+        }
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
         let health = self.shared.store.health();
         let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());
