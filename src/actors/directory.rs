@@ -18,7 +18,7 @@
 mod messages;
 mod restarts;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use actix::prelude::*;
 
 pub use self::messages::{
-    AskCatalog, CatalogAnswer, CatalogCheck, CatalogQuestion, Dead, DurableNetwork, Gone, Intend, Lock, MovedSubnet,
-    Reloaded, Retire, SettleAct, Unlock,
+    Abandon, AskCatalog, CatalogAnswer, CatalogCheck, CatalogQuestion, Dead, DurableNetwork, Gone, HeldLock, Intend,
+    Lock, MovedSubnet, NotedIntent, Reloaded, Retire, SettleAct, Unlock,
 };
 use self::restarts::Restart;
 use super::published::Published;
@@ -109,10 +109,10 @@ impl Directory {
                 kept.push_back(lock);
                 continue;
             }
-            let networks = lock.networks.clone();
-            if lock.granted.send(()).is_ok() {
-                self.locked.extend(networks);
-            }
+            let Lock { networks, granted } = lock;
+            self.locked.extend(&networks);
+            // If nobody waits for it any more, it gives itself back.
+            let _ = granted.send(HeldLock { shared: Arc::clone(&self.shared), networks });
         }
         self.waiting = kept;
     }
@@ -154,9 +154,8 @@ impl Directory {
                 self.next_intent += 1;
                 let id = IntentId(self.next_intent);
                 self.catalog.intend(id, ask.intent);
-                if ask.decided.send(Ok(id)).is_err() {
-                    self.catalog.abandon(id);
-                }
+                // If nobody waits for it any more, it gives itself back.
+                let _ = ask.decided.send(Ok(NotedIntent { shared: Arc::clone(&self.shared), intent: Some(id) }));
             }
             Err(refusal) => self.block(ask, refusal),
         }
@@ -270,11 +269,15 @@ impl Handler<Unlock> for Directory {
         for id in &unlock.networks {
             self.locked.remove(id);
         }
-        if let Some(intent) = unlock.abandon {
-            self.catalog.abandon(intent);
-            self.intent_ended(intent);
-        }
         self.grant_locks();
+    }
+}
+
+impl Handler<Abandon> for Directory {
+    type Result = ();
+    fn handle(&mut self, Abandon { intent }: Abandon, _: &mut Context<Self>) {
+        self.catalog.abandon(intent);
+        self.intent_ended(intent);
     }
 }
 

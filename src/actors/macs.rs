@@ -182,6 +182,15 @@ fn in_the_way(used: &HashMap<(Name, Mac), MacUser>, asker: MacAsker<'_>, mac: Ma
     user.map(|user| user.address)
 }
 
+fn all_free(
+    used: &HashMap<(Name, Mac), MacUser>,
+    asker: MacAsker<'_>,
+    wanted: &[(Mac, Address)],
+) -> Result<(), (Mac, Address)> {
+    let taken = |(mac, _): &(Mac, Address)| Some((*mac, in_the_way(used, asker, *mac)?));
+    wanted.iter().find_map(taken).map_or(Ok(()), Err)
+}
+
 impl Macs {
     fn used(&self) -> MutexGuard<'_, Used> {
         // Every change is one call of the map, so a panic leaves it consistent. A departure that is then not listed is only
@@ -205,11 +214,7 @@ impl Macs {
     /// The first MAC that another network uses, and where.
     pub fn claim(&self, asker: MacAsker<'_>, wanted: &[(Mac, Address)]) -> Result<ClaimedMacs, (Mac, Address)> {
         let mut used = self.used();
-        for (mac, _) in wanted {
-            if let Some(address) = in_the_way(&used.by, asker, *mac) {
-                return Err((*mac, address));
-            }
-        }
+        all_free(&used.by, asker, wanted)?;
         let mut claim = |&(mac, address): &(Mac, Address)| {
             let key = (asker.realm.clone(), mac);
             let present = used.by.get(&key).cloned();
@@ -221,6 +226,14 @@ impl Macs {
             (mac, present)
         };
         Ok(ClaimedMacs(wanted.iter().map(&mut claim).collect()))
+    }
+
+    /// Whether [`Macs::claim`] would, for a dry run: nobody may find a MAC in use that nobody gets.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn would_claim(&self, asker: MacAsker<'_>, wanted: &[(Mac, Address)]) -> Result<(), (Mac, Address)> {
+        all_free(&self.used().by, asker, wanted)
     }
 
     /// Takes claims back.
@@ -433,5 +446,17 @@ mod tests {
         }
         let used = macs.used();
         assert_eq!((used.by.len(), used.leaving.0.len()), (2, 1), "that of the dead one is its network's still");
+    }
+
+    #[test]
+    fn what_a_dry_run_finds_free_is_free_for_everybody() {
+        let (macs, realm) = (Macs::default(), Name::default_realm());
+        let asker = |network| MacAsker { realm: &realm, network: NetworkId(network), transaction: None };
+        let wanted: [(Mac, Address); 1] = [("52:54:00:12:34:56".parse().unwrap(), "10.0.0.2".parse().unwrap())];
+        macs.would_claim(asker(1), &wanted).unwrap();
+        assert_eq!((macs.elsewhere(asker(2), wanted[0].0), macs.user(&realm, wanted[0].0)), (None, None));
+        macs.claim(asker(2), &wanted).unwrap();
+        assert_eq!(macs.would_claim(asker(1), &wanted), Err(wanted[0]));
+        macs.would_claim(asker(2), &wanted).unwrap();
     }
 }

@@ -1,9 +1,9 @@
 //! What a full store reserves for releases, and what a client is told when something is refused for want of room.
 //!
-//! A network that decides something first claims the bytes that it takes, until the decision is durable or given up. So
-//! nothing is decided that would find no room: it is refused while memory agrees with the store, nothing is loaded again, and
-//! however often something large is refused, small changes that fit go on. What was decided before the store was full has no
-//! claim: `committer::cut` handles that.
+//! A network that decides something first claims the bytes that it takes, until the decision is durable or given up; so does a
+//! deployment for its record. So nothing is decided that would find no room: it is refused while memory agrees with the store,
+//! nothing is loaded again, and however often something large is refused, small changes that fit go on. What was decided
+//! before the store was full has no claim: `committer::cut` handles that.
 //!
 //! Review notes: does a claim go with its unit to the end? Is what the client is told true while the reserve lasts, and after
 //! it?
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::actors::{Applied, Fault};
 use crate::core::state::Step;
-use crate::store::{Store, StoreHealth, size};
+use crate::store::{Store, StoreHealth, size, step_lets_go};
 
 /// How much of the store's reserve is claimed.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +44,22 @@ impl Reserve {
             if self.0.compare_exchange(before, before + bytes, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok(Claimed(Some((self.clone(), bytes))));
             }
+        }
+    }
+}
+
+impl Reserve {
+    /// Claims what these steps take, if the store takes them at all: while it takes nothing new, it still takes what lets go.
+    ///
+    /// # Errors
+    /// It does not, or they do not fit.
+    pub fn claim_if_taken(&self, steps: &[Step], store: &dyn Store) -> Result<Claimed, Box<Fault>> {
+        if steps.iter().all(step_lets_go) {
+            return self.claim(steps, store);
+        }
+        match store.health() {
+            StoreHealth::Ready => Ok(Claimed::default()),
+            health => Err(Box::new(refused_by_store(health, store))),
         }
     }
 }
@@ -83,6 +99,15 @@ pub fn obstacle(store: &dyn Store) -> Arc<str> {
         .into(),
         None => store.obstacle(),
     }
+}
+
+/// The refusal while the store takes nothing, or nothing new.
+pub fn refused_by_store(health: StoreHealth, store: &dyn Store) -> Fault {
+    let problem = match health {
+        StoreHealth::Hindered | StoreHealth::Full => nothing_new(store),
+        StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
+    };
+    Fault::Unavailable { applied: Applied::No, problem }
 }
 
 /// The text for a client that asks for something new.

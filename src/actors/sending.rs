@@ -35,6 +35,7 @@ pub fn send(
         }
     }
     let (route, outlet) = (Arc::clone(route), outlet.clone());
+    let received = Some(received);
     deliver(shared, Work { route, by_name, items: items.into(), outlet, permits, received });
 }
 

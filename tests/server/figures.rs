@@ -1,11 +1,15 @@
 //! What `/metrics` says about space; for what it counts see `counted`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use allod::actors::service::Hooks;
+use allod::core::command::Command;
 use serde_json::json;
 
-use crate::support::{Client, TestServer, http};
+use crate::support::{Client, TestServer, http, line, patient};
 
 /// All values by name and labels, as written.
 pub fn scrape(server: &TestServer) -> BTreeMap<String, f64> {
@@ -300,6 +304,30 @@ fn who_waited_for_capacity_is_not_told_as_slow() {
             ("allod_requests_total{method=\"ip.allocate\",outcome=\"ok\"}", 3.0),
         ],
     );
+}
+
+/// What is left of a message goes on once the network is loaded again.
+#[test]
+fn a_message_that_is_handled_in_pieces_has_waited_once() {
+    let came = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&came);
+    let before_work = move |_: &Command| {
+        counts.fetch_add(1, Ordering::SeqCst);
+    };
+    let before_decide = |command: &Command| {
+        if matches!(command, Command::Allocate(ask) if ask.holder.owner.as_str() == "bomb") {
+            panic!("as asked");
+        }
+    };
+    let (before_work, before_decide) = (Some(Arc::new(before_work) as _), Some(Arc::new(before_decide) as _));
+    let server = TestServer::hooked(Hooks { before_work, before_decide, ..patient() });
+    let mut client = server.with_lan();
+    let ask = |id: u64, owner: &str| line(id, "ip.allocate", &json!({"network": "lan", "owner": owner}));
+    client.raw(ask(100, "bomb") + &ask(101, "next"));
+    assert_eq!(client.answer()["error"]["data"]["kind"], "internal");
+    assert_eq!(client.answer()["result"]["address"], "10.0.0.2");
+    let waited = scrape(&server)["allod_queue_duration_seconds_count"];
+    assert_eq!(waited, came.load(Ordering::SeqCst) as f64, "how many messages waited");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use allod::store::Store;
 use allod::store::embedded::disk::{DirectoryLock, Disk, DiskFile, RealDisk};
 use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
+use allod::store::{Store, StoreHealth};
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
@@ -306,4 +306,57 @@ fn of_releases_that_do_not_all_fit_into_what_a_full_store_has_left_those_that_do
     assert!(message(&answers[2]).contains("3000 are left"), "{answers:?}");
     *server.store.room.lock().unwrap() = None;
     first.ok("ip.release", json!({"network": "lan", "owner": "large", "strict": true}));
+}
+
+/// It would go out with the releases of others, which would be refused there together with it.
+#[test]
+fn a_store_that_takes_nothing_new_is_sent_no_new_network_and_no_new_deployment() {
+    for health in [StoreHealth::Full, StoreHealth::Hindered] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        let dmz = json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]});
+        let asks = [("network.create", dmz), ("deployment.apply", json!({"deployment": "shop", "instances": []}))];
+        let commits = server.store.commits();
+        server.store.health_is(health);
+        for (method, ask) in &asks {
+            let told = client.call(method, ask.clone());
+            assert_eq!(told["error"]["data"]["applied"], false, "{method}: {told}");
+            assert!(message(&told).contains("nothing new is granted"), "{method}: {told}");
+        }
+        let lan =
+            json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}], "if_absent": true});
+        assert_eq!(client.ok("network.create", lan)["created"], false, "what exists is not new");
+        assert_eq!(server.store.commits(), commits, "the store was asked");
+        server.store.health_is(StoreHealth::Ready);
+        for (method, ask) in asks {
+            client.ok(method, ask);
+        }
+    }
+}
+
+/// The network's part alone has room earlier than both.
+#[test]
+fn the_end_of_a_plan_for_whose_record_a_full_store_has_no_room_is_refused_before_memory_has_it() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let instances =
+        json!([{"id": "a", "networks": [{"network": "lan"}]}, {"id": "b", "networks": [{"network": "lan"}]}]);
+    let plan = client.ok("deployment.apply", json!({"deployment": "shop", "instances": instances}))["plan"].clone();
+    let (commits, loads) = (server.store.commits(), server.store.loads_begun.load(Ordering::SeqCst));
+    server.store.health_is(StoreHealth::Full);
+    let ends = json!({"deployment": "shop", "plan": plan, "instances": ["a"]});
+    let mut lacked = std::collections::BTreeSet::new();
+    for room in (0..).step_by(16) {
+        *server.store.room.lock().unwrap() = Some(room);
+        let told = client.call("deployment.revert", ends.clone());
+        if told.get("result").is_some() {
+            break;
+        }
+        assert_eq!(told["error"]["data"]["applied"], false, "{told}");
+        let takes = message(&told).split_once("this may take ").expect("it says how much it takes").1;
+        lacked.insert(takes.split_once(" bytes").unwrap().0.to_owned());
+        assert_eq!(server.store.commits(), commits, "the store was asked");
+    }
+    assert_eq!(lacked.len(), 2, "the network's part, and the record: {lacked:?}");
+    assert_eq!(server.store.loads_begun.load(Ordering::SeqCst), loads, "nothing was to be loaded again");
 }

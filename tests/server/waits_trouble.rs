@@ -2,6 +2,7 @@
 //! that is not durable.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use allod::actors::service::Hooks;
@@ -79,6 +80,44 @@ fn a_waiter_whose_own_turn_crashes_is_told_so_and_the_next_is_served() {
     client.ok("ip.release", json!({"network": "lan", "owner": "a"}));
     assert_eq!(bomb.answer()["error"]["data"]["kind"], "internal");
     assert_eq!(next.answer()["result"]["address"], "10.0.0.1");
+}
+
+/// Its turn crashes in the network that tries it, or in the first one that it holds.
+#[test]
+fn a_waiter_over_several_networks_whose_own_turn_crashes_is_told_so_and_not_tried_again() {
+    for tries in [0, 1] {
+        // How many of its decisions do not crash.
+        let spared = Arc::new(AtomicU64::new(u64::MAX));
+        let left = Arc::clone(&spared);
+        let before_decide = move |command: &Command| {
+            let is_bomb = matches!(command, Command::Acquire(ask) if ask.owner.as_str() == "bomb");
+            if is_bomb && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_err() {
+                panic!("as asked");
+            }
+        };
+        let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() });
+        let mut client = full(&server);
+        client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/30"}]}));
+        for owner in ["a", "b"] {
+            client.ok("ip.allocate", json!({"network": "dmz", "owner": owner}));
+        }
+        let (mut bomb, mut next) = (server.client(), server.client());
+        let both = json!({"owner": "bomb", "ips": [{"network": "lan"}, {"network": "dmz"}], "wait_seconds": 3_600});
+        bomb.send("ip.acquire", both);
+        server.until_waits("lan", 1);
+        server.until_waits("dmz", 1);
+        next.send("ip.allocate", json!({"network": "dmz", "owner": "next", "wait_seconds": 3_600}));
+        server.until_waits("dmz", 2);
+        spared.store(tries, Ordering::SeqCst);
+        for network in ["lan", "dmz"] {
+            client.ok_soon("ip.release", json!({"network": network, "owner": "a"}));
+        }
+        assert_eq!(bomb.answer()["error"]["data"]["kind"], "internal", "{tries}");
+        assert_eq!(next.answer()["result"]["address"], "10.1.0.1", "{tries}");
+        server.until_waits("lan", 0);
+        server.until_waits("dmz", 0);
+        assert_eq!(client.ok_soon("ip.allocate", json!({"network": "lan", "owner": "c"}))["address"], "10.0.0.1");
+    }
 }
 
 #[test]

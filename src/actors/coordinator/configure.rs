@@ -76,6 +76,10 @@ impl Coordinator {
         if self.dry_run {
             return tell.tell(Ok(Done::Network(view, created)));
         }
+        // The store would refuse it together with what others release.
+        if let Err(fault) = self.shared.reserve.claim_if_taken(&steps, &*self.shared.store) {
+            return tell.tell(Err(fault));
+        }
         // The act of another, for which it waited, may have taken long.
         if let Err(fault) = self.begin() {
             return tell.tell(Err(fault));

@@ -33,12 +33,12 @@ use tokio::sync::oneshot;
 use super::configure::is_gone;
 use super::{Begins, Coordinator, no_directory};
 use crate::actors::committer::Reload;
-use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, Intend, Lock, SettleAct, Unlock};
+use crate::actors::directory::{CatalogCheck, DurableNetwork, Gone, HeldLock, Intend, Lock, NotedIntent, SettleAct};
 use crate::actors::network::Loaded;
 use crate::actors::routes::Lane;
 use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault};
-use crate::core::catalog::{Intent, IntentId};
+use crate::core::catalog::Intent;
 use crate::core::outcome::NetworkView;
 use crate::core::types::{Generation, NetworkId};
 
@@ -54,9 +54,10 @@ pub(super) struct LockedAct {
 /// What is not yet settled of an act.
 #[derive(Default)]
 struct Unsettled {
-    networks: Vec<NetworkId>,
+    /// None: it is being dropped.
+    lock: Option<HeldLock>,
     /// With the network that the intent is for.
-    intent: Option<(IntentId, NetworkId)>,
+    intent: Option<(NotedIntent, NetworkId)>,
     /// In the order in which they are to be settled.
     begun: Vec<Begun>,
 }
@@ -123,7 +124,7 @@ impl Unsettled {
         let (done, settled) = oneshot::channel();
         let id = standing.config.id;
         self.begun.retain(|begun| begun.lane.id != id);
-        let intent = self.intent.take_if(|(_, network)| *network == id).map(|(intent, _)| intent);
+        let intent = self.intent.take_if(|(_, network)| *network == id).and_then(|(intent, _)| intent.hand_over());
         if shared.directory().try_send(SettleAct { intent, standing, created, done }).is_ok() {
             // An error means that the directory died, which ends the process.
             let _ = settled.await;
@@ -158,11 +159,15 @@ impl Unsettled {
     }
 
     /// Ends both, unless something is still begun: that happens only if the catalog is gone.
-    fn end(self, shared: &Shared) {
-        let abandon = self.intent.filter(|_| self.begun.is_empty()).map(|(intent, _)| intent);
-        if shared.directory().try_send(Unlock { networks: self.networks, abandon }).is_err() {
-            shared.misses_directory();
+    fn end(self) {
+        let Self { lock, intent, begun } = self;
+        if let Some((intent, _)) = intent
+            && !begun.is_empty()
+        {
+            intent.hand_over();
         }
+        // The lock last: whoever has it next finds no intent of this act.
+        drop(lock);
     }
 }
 
@@ -197,14 +202,14 @@ impl Drop for LockedAct {
     fn drop(&mut self) {
         let mut rest = std::mem::take(&mut self.rest);
         if rest.begun.is_empty() {
-            return rest.end(&self.shared);
+            return rest.end();
         }
         // The acting task crashed.
         let shared = Arc::clone(&self.shared);
         let reactor = shared.reactors()[0].clone();
         reactor.spawn(async move {
             rest.settle_as_stored(&shared).await;
-            rest.end(&shared);
+            rest.end();
         });
     }
 }
@@ -225,11 +230,15 @@ impl Coordinator {
     /// Locks networks against other acts.
     pub(super) async fn lock(&self, networks: Vec<NetworkId>) -> Result<LockedAct, Box<Fault>> {
         let (granted, locked) = oneshot::channel();
-        let rest = Unsettled { networks: networks.clone(), ..Unsettled::default() };
-        let act = LockedAct { shared: Arc::clone(&self.shared), rest };
+        // A message that cannot be sent is dropped, which ends the wait.
         let _ = self.shared.directory().try_send(Lock { networks, granted });
-        locked.await.map_err(|_| no_directory(&self.shared))?;
+        // Nothing that is not granted is given back: another may have it.
+        let lock = locked.await.map_err(|_| no_directory(&self.shared))?;
         self.in_time()?;
-        Ok(act)
+        let rest = Unsettled { lock: Some(lock), ..Unsettled::default() };
+        Ok(LockedAct { shared: Arc::clone(&self.shared), rest })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -331,7 +331,7 @@ impl Coordinator {
         let (outlet, answer) = crate::actors::outlet();
         let (items, permits) = (vec![self.item(command, false)].into(), route.permits.take(0));
         let (route, received) = (Arc::clone(route), Instant::now());
-        deliver(&self.shared, Work { route, by_name: false, items, outlet, permits, received });
+        deliver(&self.shared, Work { route, by_name: false, items, outlet, permits, received: Some(received) });
         super::only_answer(answer).await.unwrap_or_else(|| Err(lost()))
     }
 

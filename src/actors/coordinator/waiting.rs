@@ -20,7 +20,8 @@
 //!
 //! A network that cannot be asked (it is being loaded, or contested) counts as one without room, and nobody else waits for it:
 //! every attempt ends in all networks, including those that it did not reach, and only time brings the next attempt. A network
-//! that was stopped does not come back by itself: the client is told so, as is one that waits for that network alone.
+//! that was stopped does not come back by itself: the client is told so, as is one that waits for that network alone. So is
+//! one whose own part crashed: it is not run again.
 //!
 //! **The acquire is off every list before it waits for its answer.** A refusal leaves only after what it saw is durable, and
 //! each network is asked about that: a network that still had the acquire on its list would give it the turn, and wait for it.
@@ -276,6 +277,9 @@ impl Coordinator {
                 continue;
             }
             again = false;
+            if let Some(fault) = listed.rooms.crashed() {
+                return Err(fault);
+            }
             // Whatever names the networks have by now.
             match self.attempt(asks, &ByName::new(), Some(&listed)).await {
                 Ok(outcomes) => return Ok(outcomes),
@@ -287,6 +291,11 @@ impl Coordinator {
                 Err(Lacks::NotAsked { .. }) if self.shared.is_over() => {
                     let reason = NotReadyReason::Moved;
                     return Err(Box::new(Fault::NotReady { reason, retry_after_ms: RETRY_AFTER_MS }));
+                }
+                // A command that crashed is not run again.
+                Err(Lacks::NotAsked { fault, holds, .. }) if matches!(*fault, Fault::Internal { .. }) => {
+                    end(holds, Some(listed.place.arrival));
+                    return Err(fault);
                 }
                 Err(Lacks::NotAsked { fault, .. })
                     if matches!(*fault, Fault::Stopped { .. }) || now >= until.saturating_add(patience_ms(&fault)) =>

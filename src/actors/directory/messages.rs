@@ -7,6 +7,7 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 
 use crate::actors::routes::Route;
+use crate::actors::service::Shared;
 use crate::core::address::Address;
 use crate::core::catalog::{Intent, IntentId, ListRow, Listing, Naming};
 use crate::core::refusal::Refusal;
@@ -19,18 +20,65 @@ use crate::core::types::{Generation, Name, NetworkId, SubnetId};
 pub struct Lock {
     /// The networks.
     pub networks: Vec<NetworkId>,
-    /// Told when the lock is granted.
-    pub granted: oneshot::Sender<()>,
+    /// Receives the lock when it is granted.
+    pub granted: oneshot::Sender<HeldLock>,
 }
 
-/// Ends a [`Lock`], and the intent of its act if that came to nothing.
+/// Ends a [`Lock`].
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Unlock {
     /// The networks.
     pub networks: Vec<NetworkId>,
-    /// An intent that was not settled.
-    pub abandon: Option<IntentId>,
+}
+
+/// Ends an intent that came to nothing.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct Abandon {
+    /// The intent.
+    pub intent: IntentId,
+}
+
+/// A lock that was granted. It ends when this is dropped, also if it never arrived at the act that asked for it.
+#[derive(Debug)]
+pub struct HeldLock {
+    pub(super) shared: Arc<Shared>,
+    pub(super) networks: Vec<NetworkId>,
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        let networks = std::mem::take(&mut self.networks);
+        if self.shared.directory().try_send(Unlock { networks }).is_err() {
+            self.shared.misses_directory();
+        }
+    }
+}
+
+/// An intent that was noted. If this is dropped before the intent is settled, it came to nothing, also if it never arrived at
+/// the act that asked for it.
+#[derive(Debug)]
+pub struct NotedIntent {
+    pub(super) shared: Arc<Shared>,
+    pub(super) intent: Option<IntentId>,
+}
+
+impl NotedIntent {
+    /// The intent, which somebody else ends from here on.
+    pub fn hand_over(mut self) -> Option<IntentId> {
+        self.intent.take()
+    }
+}
+
+impl Drop for NotedIntent {
+    fn drop(&mut self) {
+        if let Some(intent) = self.intent.take()
+            && self.shared.directory().try_send(Abandon { intent }).is_err()
+        {
+            self.shared.misses_directory();
+        }
+    }
 }
 
 /// What the catalog is to check before it notes an intent.
@@ -54,8 +102,8 @@ pub struct Intend {
     pub check: CatalogCheck,
     /// What to note.
     pub intent: Intent,
-    /// Receives the intent's number, or why it was refused.
-    pub decided: oneshot::Sender<Result<IntentId, Refusal>>,
+    /// Receives the intent, or why it was refused.
+    pub decided: oneshot::Sender<Result<NotedIntent, Refusal>>,
 }
 
 /// A network as it is durable now.

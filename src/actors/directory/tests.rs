@@ -14,7 +14,7 @@ use crate::store::chapters::Chapters;
 use crate::store::codec::samples::{sample_config, sample_subnet};
 use crate::store::memory::MemoryStore;
 
-async fn service() -> Arc<Shared> {
+pub(in crate::actors) async fn service() -> Arc<Shared> {
     let store = Arc::new(MemoryStore::new(1)) as Arc<dyn Store>;
     let register = store.info().register;
     let parts = Parts {
@@ -31,13 +31,14 @@ async fn service() -> Arc<Shared> {
     service::start(parts).await.unwrap()
 }
 
-async fn settle(shared: &Shared, intent: Option<IntentId>, standing: &DurableNetwork, created: Option<Generation>) {
+async fn settle(shared: &Shared, intent: Option<NotedIntent>, standing: &DurableNetwork, created: Option<Generation>) {
     let (done, settled) = oneshot::channel();
+    let intent = intent.and_then(NotedIntent::hand_over);
     shared.directory().try_send(SettleAct { intent, standing: standing.clone(), created, done }).unwrap();
     settled.await.unwrap();
 }
 
-async fn intend(shared: &Shared, network: NetworkId, cidr: Cidr) -> Result<IntentId, Refusal> {
+async fn intend(shared: &Shared, network: NetworkId, cidr: Cidr) -> Result<NotedIntent, Refusal> {
     let (decided, answer) = oneshot::channel();
     let subnets = [(SubnetId(99), cidr)].into_iter().collect();
     let intent = Intent { network, realm: Name::default_realm(), name: None, subnets };

@@ -26,13 +26,14 @@ use tokio::sync::oneshot;
 
 use super::messages::{DecideHeld, Finish, Hold, HoldRefused, Several, Unlist, Waiting};
 use super::queue::Waiter;
-use super::staging::{Staging, loading, refused_by_store};
+use super::staging::{Staging, loading};
 use super::waiting::{Asker, SeveralEntry};
 use super::{Deferred, NetworkActor, Phase, is_long};
 use crate::actors::committer::UnitPart;
 use crate::actors::macs::ClaimedMacs;
+use crate::actors::reserve::refused_by_store;
 use crate::actors::waits::Arrival;
-use crate::actors::{Applied, Fault, StopReason};
+use crate::actors::{Applied, Fault};
 use crate::core::command::Command;
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::{Missing, Refusal};
@@ -150,7 +151,10 @@ impl NetworkActor {
                 (!lacks, !lacks)
             }
             Err(()) => {
-                self.panicked(&mut Staging::new(None, 1), None);
+                // It is answered, and not run again: not here once the network is loaded, nor by its coordinator.
+                several.state.note_crash(self.crashed());
+                // That wakes its coordinator.
+                drop(self.waiting.remove(arrival));
                 return true;
             }
         };
@@ -217,11 +221,7 @@ impl NetworkActor {
         let moment = self.moment();
         let transaction = Some(message.transaction);
         let Ok(decided) = self.decide_and_claim(&item.command, moment, transaction, false) else {
-            let mut unit = Staging::new(None, 1);
-            self.panicked(&mut unit, Some(0));
-            return Err(unit.answers.pop().and_then(|staged| staged.reply.answer.err()).unwrap_or_else(|| {
-                Box::new(self.fault_of_stop(StopReason::Crashes)) // `panicked` always answers.
-            }));
+            return Err(self.crashed());
         };
         let (Decision { steps, mut outcome }, claims) = decided?;
         if !item.dry_run {

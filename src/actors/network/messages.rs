@@ -1,8 +1,8 @@
 //! The messages of a network's actor.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use actix::prelude::*;
@@ -38,8 +38,8 @@ pub struct Work {
     pub outlet: Outlet,
     /// Their places in the network's queue.
     pub permits: PermitGuard,
-    /// When they were read.
-    pub received: Instant,
+    /// When they were read; none: this is what is left of a message whose wait is over.
+    pub received: Option<Instant>,
 }
 
 /// Identity of a hold.
@@ -92,18 +92,32 @@ pub struct Rooms {
     rooms: Vec<AtomicBool>,
     /// Told when there may be room everywhere, or an entry is gone.
     woken: Notify,
+    /// The answer, if its part crashed in one of the networks: it is not tried again.
+    crashed: OnceLock<Box<Fault>>,
 }
 
 impl Rooms {
     /// For this many networks, none of which is known to have room.
     pub fn new(networks: usize) -> Self {
-        Self { rooms: (0..networks).map(|_| AtomicBool::new(false)).collect(), woken: Notify::new() }
+        let rooms = (0..networks).map(|_| AtomicBool::new(false)).collect();
+        Self { rooms, woken: Notify::new(), crashed: OnceLock::new() }
     }
 
     /// Notes what was found in one network. Returns whether there may be room in all.
     pub fn note_room(&self, index: usize, is_there: bool) -> bool {
         self.rooms[index].store(is_there, Ordering::SeqCst);
         is_there && self.rooms.iter().all(|room| room.load(Ordering::SeqCst))
+    }
+
+    /// Notes that deciding its part crashed in one network.
+    pub fn note_crash(&self, fault: Box<Fault>) {
+        // One answer is enough if it crashed in two.
+        let _ = self.crashed.set(fault);
+    }
+
+    /// The answer, if its part crashed in one of the networks.
+    pub fn crashed(&self) -> Option<Box<Fault>> {
+        self.crashed.get().cloned()
     }
 
     /// Wakes the coordinator: there is something to look at.

@@ -3,7 +3,7 @@
 //! A freed address goes to the first waiter whom it fits. Requests that ask for the same form one *group*, so that what is
 //! freed is compared with wishes, not with requests: a group whose pools were not touched costs one comparison of bits, and if
 //! a group finds no room, no other of its requests is tried. What only one slot or owner may be given (an address that is kept
-//! for it, one that it released, one that it holds by now) is looked up by slot.
+//! for it, one that it released, one that it holds by now) is looked up by slot, or by scope and owner.
 //!
 //! ```text
 //! note(step) … note(step) ──▶ next() ──▶ the actor decides ──▶ remove()   it was granted, or refused for another reason
@@ -16,12 +16,13 @@
 //! Review notes: does every new way in which an address becomes free, or permitted, pass [`Network::opens`]?
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 
 use crate::actors::waits::Arrival;
 use crate::core::command::{Command, Wish};
 use crate::core::network::{Network, Opened, Reach};
 use crate::core::state::Step;
-use crate::core::types::SlotKey;
+use crate::core::types::{Owner, Scope, SlotKey};
 
 /// One request that waits.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(super) struct WaitQueue<W> {
     waiters: BTreeMap<Arrival, Waiter<W>>,
     groups: HashMap<GroupKey, WaitGroup>,
     slots: HashMap<SlotKey, BTreeSet<Arrival>>,
+    /// By scope and owner: for an owner that has many freed addresses not all slots are looked through for each of them.
+    owners: HashMap<(Scope, Owner), BTreeSet<Arrival>>,
     ends: BTreeSet<(u64, Arrival)>,
     /// What was opened and not yet served.
     opened: Opened,
@@ -79,6 +82,7 @@ impl<W> Default for WaitQueue<W> {
             waiters: BTreeMap::new(),
             groups: HashMap::new(),
             slots: HashMap::new(),
+            owners: HashMap::new(),
             ends: BTreeSet::new(),
             opened: Opened::default(),
             singled_out: BTreeSet::new(),
@@ -93,6 +97,19 @@ fn key_of(arrival: Arrival, command: &Command) -> GroupKey {
     match command {
         Command::Allocate(ask) => GroupKey::Wish(ask.wish.clone()),
         _ => GroupKey::One(arrival),
+    }
+}
+
+fn owner_of(slot: &SlotKey) -> (Scope, Owner) {
+    (slot.scope.clone(), slot.owner.clone())
+}
+
+fn take_out<K: Eq + Hash>(index: &mut HashMap<K, BTreeSet<Arrival>>, key: &K, arrival: Arrival) {
+    if let Some(arrivals) = index.get_mut(key) {
+        arrivals.remove(&arrival);
+        if arrivals.is_empty() {
+            index.remove(key);
+        }
     }
 }
 
@@ -151,6 +168,7 @@ impl<W> WaitQueue<W> {
             self.touched.insert(arrival, key);
         }
         for slot in Network::slots_of(command) {
+            self.owners.entry(owner_of(&slot)).or_default().insert(arrival);
             self.slots.entry(slot).or_default().insert(arrival);
         }
         self.ends.extend(waiter.until_ms.map(|until| (until, arrival)));
@@ -168,12 +186,8 @@ impl<W> WaitQueue<W> {
             }
         }
         for slot in Network::slots_of(&waiter.command) {
-            if let Some(of_slot) = self.slots.get_mut(&slot) {
-                of_slot.remove(&arrival);
-                if of_slot.is_empty() {
-                    self.slots.remove(&slot);
-                }
-            }
+            take_out(&mut self.owners, &owner_of(&slot), arrival);
+            take_out(&mut self.slots, &slot, arrival);
         }
         self.singled_out.remove(&arrival);
         if let Some(until) = waiter.until_ms {
@@ -192,10 +206,8 @@ impl<W> WaitQueue<W> {
         for slot in self.opened.slots.drain(..) {
             self.singled_out.extend(self.slots.get(&slot).into_iter().flatten());
         }
-        for (scope, owner) in std::mem::take(&mut self.opened.owners) {
-            let kept_for = |slot: &SlotKey| slot.scope == scope && slot.owner == owner;
-            let waiting = self.slots.iter().filter(|(slot, _)| kept_for(slot));
-            self.singled_out.extend(waiting.flat_map(|(_, arrivals)| arrivals));
+        for owner in self.opened.owners.drain(..) {
+            self.singled_out.extend(self.owners.get(&owner).into_iter().flatten());
         }
     }
 

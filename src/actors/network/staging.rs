@@ -5,13 +5,13 @@ use compact_str::CompactString;
 use crate::actors::committer::Staged;
 use crate::actors::mac_holder;
 use crate::actors::published::Tally;
-use crate::actors::reserve::{self, Claimed};
+use crate::actors::reserve::Claimed;
 use crate::actors::{Answer, Applied, Fault, NotReadyReason, Outlet, Reply, answer_all};
 use crate::core::command;
 use crate::core::outcome::Outcome;
 use crate::core::state::Step;
 use crate::core::types::{NetworkId, Place};
-use crate::store::{Act, Store, StoreHealth};
+use crate::store::Act;
 
 /// The refusal while the network is read from the store, which takes time; or while something keeps it from being read
 /// (`hindrance`).
@@ -29,15 +29,6 @@ pub(super) fn loading(hindrance: Option<&str>) -> Fault {
 /// The refusal of a restored register: nobody knows yet what was granted since the copy was made.
 pub(super) fn restored() -> Fault {
     Fault::NotReady { reason: NotReadyReason::Restored, retry_after_ms: 10_000 }
-}
-
-/// The refusal while the store takes nothing, or nothing new.
-pub(super) fn refused_by_store(health: StoreHealth, store: &dyn Store) -> Fault {
-    let problem = match health {
-        StoreHealth::Hindered | StoreHealth::Full => reserve::nothing_new(store),
-        StoreHealth::Failed | StoreHealth::Ready => "the store failed and the server is stopping".to_owned(),
-    };
-    Fault::Unavailable { applied: Applied::No, problem }
 }
 
 /// Collects what one turn of the actor produces: changes and answers that leave together.

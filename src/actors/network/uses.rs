@@ -2,7 +2,6 @@
 //! has recorded (`actors::recorded`).
 
 use super::NetworkActor;
-use super::staging::refused_by_store;
 use crate::actors::Fault;
 use crate::actors::macs::{ClaimedMacs, Leaving, MacAsker};
 use crate::actors::reserve::Claimed;
@@ -13,7 +12,7 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
 use crate::core::types::Mac;
 use crate::limits::PARTED_CHANGE_BYTES;
-use crate::store::{StoreHealth, TransactionId, size, step_lets_go};
+use crate::store::{TransactionId, size, step_lets_go};
 
 /// How often a decision is repeated when another network turns out to use a MAC: a generated MAC is drawn anew each time.
 const ATTEMPTS: usize = 16;
@@ -73,11 +72,12 @@ impl NetworkActor {
             if gained.is_empty() {
                 return Ok(Ok((decision, Claims { room, ..Claims::default() })));
             }
-            match self.shared.macs.claim(self.mac_asker(transaction), &gained) {
-                Ok(claimed) if dry_run => {
-                    self.unclaim(claimed);
-                    return Ok(Ok((decision, Claims::default())));
-                }
+            let (macs, asker) = (&self.shared.macs, self.mac_asker(transaction));
+            let claimed = match dry_run {
+                true => macs.would_claim(asker, &gained).map(|()| ClaimedMacs::default()),
+                false => macs.claim(asker, &gained),
+            };
+            match claimed {
                 Ok(macs) => return Ok(Ok((decision, Claims { macs, room }))),
                 Err(taken) => {
                     moment = command::Context { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
@@ -98,14 +98,10 @@ impl NetworkActor {
     /// may also grant, for example to keep a promise. The store would refuse that, together with everything else under way.
     /// The store may also be out of room: the room that the steps take is claimed.
     fn taken_by_store(&self, steps: &[Step], dry_run: bool) -> Result<Claimed, Box<Fault>> {
-        if steps.iter().all(step_lets_go) {
-            let store = &*self.shared.store;
-            return if dry_run { Ok(Claimed::default()) } else { self.shared.reserve.claim(steps, store) };
+        if dry_run && steps.iter().all(step_lets_go) {
+            return Ok(Claimed::default());
         }
-        match self.shared.store.health() {
-            StoreHealth::Ready => Ok(Claimed::default()),
-            health => Err(Box::new(refused_by_store(health, &*self.shared.store))),
-        }
+        self.shared.reserve.claim_if_taken(steps, &*self.shared.store)
     }
 
     /// Finds the first MAC named by a command that another network of the realm uses.

@@ -14,10 +14,11 @@ use actix::prelude::*;
 
 use super::messages::{Work, refuse};
 use super::pace::{PERHAPS_LONG, Pace, weight};
-use super::staging::{Staging, refused_by_store};
+use super::staging::Staging;
 use super::uses::Claims;
 use super::{Deferred, NetworkActor, Phase};
 use crate::actors::committer::{Enqueue, Unit, UnitPart};
+use crate::actors::reserve::refused_by_store;
 use crate::actors::{Fault, Item, Told, mac_holder};
 use crate::core::command;
 use crate::core::outcome::{Contested, Decision, Outcome};
@@ -41,7 +42,9 @@ impl NetworkActor {
         }
         let there = work.items.len();
         let mut pace = Pace::new(tokio::time::Instant::now());
-        self.shared.metrics.queue_seconds.observe(work.received.elapsed().as_secs_f64());
+        if let Some(received) = work.received.take() {
+            self.shared.metrics.queue_seconds.observe(received.elapsed().as_secs_f64());
+        }
         let misnamed = work.by_name && work.route.name.as_ref() != Some(&self.network.config().name);
         let health = self.shared.store.health();
         let mut unit = Staging::new(Some(work.outlet.clone()), work.items.len());

@@ -130,6 +130,15 @@ impl Coordinator {
         UnitPart::new(Arc::clone(&known.lane), known.incarnation, vec![act])
     }
 
+    /// Claims what the record takes of a store that is full, as the networks claim for their parts: what finds no room, or is
+    /// new while nothing new is taken, is refused before it is sent, and no network has to be loaded again.
+    fn claim_room(&self, part: &mut UnitPart) -> Result<(), Box<Fault>> {
+        for act in &part.acts {
+            part.claimed.join(self.shared.reserve.claim_if_taken(&act.steps, &*self.shared.store)?);
+        }
+        Ok(())
+    }
+
     /// Commits the networks' parts and the record, if it changes, and notes it. More than nobody else need wait for is refused,
     /// also where it is only looked what would be.
     pub(super) async fn conclude(
@@ -160,6 +169,13 @@ impl Coordinator {
         if conclusion == Conclusion::Look {
             drop(holds);
             return self.durable(seen).await;
+        }
+        if changed
+            && let Some(part) = parts.last_mut()
+            && let Err(fault) = self.claim_room(part)
+        {
+            drop(holds);
+            return Err(fault);
         }
         let name = record.as_ref().or(known.record.as_ref()).map(|record| record.name.clone());
         let (Some(name), true) = (name, changed) else { return commit(&self.shared, holds, parts, None).await };

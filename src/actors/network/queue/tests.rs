@@ -371,6 +371,11 @@ impl World {
         assert_eq!(queue.first(), queue.arrivals().first().copied());
         let slots: BTreeSet<Arrival> = queue.slots.values().flatten().copied().collect();
         assert_eq!(slots, of_groups);
+        let mut owners: HashMap<(Scope, Owner), BTreeSet<Arrival>> = HashMap::new();
+        for (slot, arrivals) in &queue.slots {
+            owners.entry(owner_of(slot)).or_default().extend(arrivals);
+        }
+        assert_eq!(queue.owners, owners);
         assert!(queue.singled_out.is_empty() && !queue.is_open());
         assert!(queue.groups.values().all(|group| !group.waiters.is_empty()));
     }
