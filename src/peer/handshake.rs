@@ -26,8 +26,8 @@
 //!
 //! The MAC is HMAC-SHA256 under the secret over the role, both hellos and the bytes of the identity. A nonce is random and
 //! used once, so nothing can be replayed; the role keeps a proof from being sent back to its author; neither the identity nor
-//! the versions can be exchanged. The dialing side proves first, so that a stranger learns nothing from a listener but a nonce. MACs are
-//! compared in constant time.
+//! the versions can be exchanged. The dialing side proves first, so that a stranger learns nothing from a listener but a nonce.
+//! MACs are compared in constant time.
 //!
 //! What a side says before it has proved that it knows the secret is neither believed nor repeated: a refusal is a code, and
 //! the sentence is our own. The whole handshake takes at most [`PEER_HANDSHAKE_MS`], and no frame of it is longer than

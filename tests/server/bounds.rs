@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use allod::actors::service::Hooks;
 use allod::core::command::Command;
@@ -10,8 +9,6 @@ use allod::limits;
 use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
-use crate::faulty::Fault;
-use crate::figures::shows;
 use crate::stores;
 use crate::support::{Client, TestServer, line, patient, wait_for};
 
@@ -428,49 +425,4 @@ fn an_address_that_is_held_in_very_many_realms_is_looked_up_in_one_of_them() {
     assert!(said.contains(&format!("{} networks", fit + 8)) && said.contains("`ip.get` with `realm`"), "{said}");
     let one = client.ok("ip.get", json!({"address": "10.0.0.5", "realm": "r7"}));
     assert_eq!((&one["network"], &one["state"]), (&json!("n7"), &json!("held")));
-}
-
-/// Each job of a user may have a scope of its own, and the network of all of them something under way at any time.
-#[test]
-fn a_network_that_is_never_idle_forgets_the_scopes_that_have_nothing_there_any_more() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counts = Arc::clone(&asked);
-    let before_work = move |command: &Command| {
-        if matches!(command, Command::List(_)) {
-            counts.fetch_add(1, Ordering::SeqCst);
-        }
-    };
-    let server = TestServer::hooked(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
-    let (mut client, mut other) = (server.with_lan(), server.client());
-    let held = |count: f64| {
-        shows(&server, &[("allod_network_addresses_held{family=\"4\",network=\"lan\",realm=\"default\"}", count)])
-    };
-    let mut first = server.client();
-    first.ok("ip.allocate", json!({"network": "lan", "scope": "job", "owner": "a"}));
-    client.ok("ip.allocate", json!({"network": "lan", "scope": "next", "owner": "a"}));
-    held(2.0);
-    // While the release is under way the network looks at its scopes; when that is durable, something else is under way.
-    server.store.next([Fault::None, Fault::Hang]);
-    server.store.hold();
-    first.hand_in("ip.release", json!({"network": "lan", "scope": "job", "owner": "a", "strict": true}));
-    held(1.0);
-    other.hand_in("ip.release", json!({"network": "lan", "scope": "next", "owner": "a", "strict": true}));
-    server.store.let_go();
-    assert_eq!(first.answer()["result"]["released"].as_array().map(Vec::len), Some(1));
-    wait_for("that the network is not asked for a scope of which it has nothing", || {
-        let before = asked.load(Ordering::SeqCst);
-        let mut looks = server.client();
-        looks.send("ip.list", json!({"scope": "job"}));
-        while looks.silent_for(Duration::from_millis(5)) {
-            if asked.load(Ordering::SeqCst) > before {
-                return false;
-            }
-        }
-        true
-    });
-    assert!(other.silent_for(Duration::from_millis(1)), "something is under way still");
-    // What is under way may come to nothing.
-    let before = asked.load(Ordering::SeqCst);
-    client.send("ip.list", json!({"scope": "next"}));
-    wait_for("that the network is asked for the other", || asked.load(Ordering::SeqCst) > before);
 }

@@ -24,7 +24,8 @@
 //! Addresses that were reserved there since the export are not claimed.
 //!
 //! An export is not a snapshot of one moment: a reservation that is made while it runs may be missing; one that exists
-//! throughout is in it once. It fails if the configuration of a network that it contains changes while it runs. An import that broke off is simply repeated.
+//! throughout is in it once. It fails if the configuration of a network that it contains changes while it runs. An import that
+//! broke off is simply repeated.
 
 mod claiming;
 #[cfg(test)]
