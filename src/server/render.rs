@@ -16,14 +16,13 @@ use serde::Serialize;
 
 pub(crate) use self::event::event_type;
 use self::nouns::{map_pool, network, pool, reserved, state_word, subnet, usage};
-use self::pages::{ANSWER_SLACK_BYTES, WHOLE, events_page, networks_page, scopes_page};
+use self::pages::{LISTED_BYTES_MAX, WHOLE, events_page, networks_page, scopes_page};
 use self::reservation::NetworkParts;
 use super::sweeping::sweep_result;
 use super::text;
 use crate::actors::coordinator::Done;
 use crate::actors::events::{Cursor, Happened, held, history};
 use crate::core::outcome::{Grant, Lookup, Outcome};
-use crate::limits::ANSWER_BYTES_MAX;
 use crate::wire::{Method, nouns as wire_nouns};
 
 /// How an answer is written.
@@ -73,7 +72,7 @@ impl Renderer {
             one.clear();
             self.found(&mut one, address, lookup);
             bytes += one.len() + 1;
-            bytes <= ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES
+            bytes <= LISTED_BYTES_MAX
         })
     }
 

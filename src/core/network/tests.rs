@@ -8,6 +8,7 @@ mod heal;
 mod lists;
 mod loading;
 mod many;
+mod no_room;
 mod policies;
 mod promises;
 mod reaching;

@@ -11,8 +11,8 @@ use crate::core::outcome::{NetworkView, ScopeUsage, UsageReport, View};
 use crate::limits::ANSWER_BYTES_MAX;
 use crate::server::text;
 
-/// The part of an answer's bound that is reserved for its envelope and last members.
-pub(super) const ANSWER_SLACK_BYTES: usize = 64 << 10;
+/// Room for what an answer lists: the rest of its bound is for its envelope and last members.
+pub(super) const LISTED_BYTES_MAX: usize = ANSWER_BYTES_MAX - (64 << 10);
 
 /// For a list that has no further page.
 pub(super) const WHOLE: (Option<&ListPlace>, &ListOrder) = (None, &ListOrder { naming: None, elsewhere: Vec::new() });
@@ -38,7 +38,7 @@ impl Renderer {
         out.extend_from_slice(b"{\"reservations\":[");
         let mut next = next.cloned();
         for (at, view) in views.iter().enumerate() {
-            if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+            if out.len() - begin > LISTED_BYTES_MAX {
                 // The page is full before its limit: the next one begins after the last reservation shown.
                 let last = &views[at - 1];
                 next = Some(order.behind(&last.network, Some(last.address)));
@@ -74,7 +74,7 @@ pub(super) fn networks_page(
             out.push(b',');
         }
         noun(out, &network(view, report.as_ref(), None));
-        if at > 0 && out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+        if at > 0 && out.len() - begin > LISTED_BYTES_MAX {
             out.truncate(before);
             next = Some(order.behind(&networks[at - 1].0.config, None));
             break;
@@ -106,7 +106,7 @@ pub(super) fn page_by_name<T>(
     text::string(out, member);
     out.extend_from_slice(b":[");
     for (at, one) in page.iter().enumerate() {
-        if out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+        if out.len() - begin > LISTED_BYTES_MAX {
             last = Some(&page[at - 1]);
             break;
         }
@@ -139,7 +139,7 @@ pub(super) fn events_page(
             out.push(b',');
         }
         noun(out, &event::event(&happened, &at));
-        if last.is_some() && out.len() - begin > ANSWER_BYTES_MAX - ANSWER_SLACK_BYTES {
+        if last.is_some() && out.len() - begin > LISTED_BYTES_MAX {
             out.truncate(before);
             next = last.take();
             break;
