@@ -311,7 +311,7 @@ async fn readyz(State(app): State<App>, uri: Uri) -> Response {
         && uri.query() == Some(ANSWERS)
         && app.server.unanswering().is_none()
     {
-        return plain(StatusCode::OK, &format!("answers, but does not take every change: {problem}"));
+        return plain(StatusCode::OK, &format!("no other node would do better: {problem}"));
     }
     match unready {
         // A probe would send clients elsewhere if this were a failure, but no other node could serve them.

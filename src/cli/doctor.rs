@@ -181,12 +181,9 @@ fn silent(at: &str, is_named: bool, in_use: bool, error: &ClientError) -> Check 
     let (seen, hint) = match (in_use, is_named) {
         (true, _) => (
             format!("the data directory is in use, and no server answers at {at}: {error}"),
-            "is this the right address (`--server HOST:PORT`), or is the server still starting? Its log says",
+            "see whether this is the right address (`--server HOST:PORT`), and by its log whether it is still starting",
         ),
-        (false, true) => (
-            format!("asked at {at}: {error}"),
-            "does it run, and is that its address (`--server HOST:PORT` or ALLOD_SERVER)? its log says",
-        ),
+        (false, true) => (format!("asked at {at}: {error}"), readiness::IS_IT_THERE),
         (false, false) => return Check::ok("server", format!("none answers at {at}")),
     };
     if is_named { Check::wrong("server", seen, hint) } else { Check::warning("server", seen, hint) }

@@ -56,7 +56,9 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
             network_stopped(Some("differs")).to_owned()
         }
         ErrorKind::InUse if method == "cluster.drain" => {
-            "start another node on the same register first; `allod cluster nodes` shows those there are".to_owned()
+            "start another node on the same register first, or take one that is drained back into service (`allod cluster drain \
+             NODE --undo`); `allod cluster nodes` shows those there are"
+                .to_owned()
         }
         ErrorKind::InUse => in_use(params, error, network.as_deref()),
         ErrorKind::NotOwner => format!("`allod who {address}` shows who holds it"),

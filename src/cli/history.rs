@@ -166,6 +166,30 @@ async fn last_of_all(session: &mut Session, mut pages: Pages, count: usize) -> D
     }
 }
 
+/// When the first event happened that is kept; none if nothing is.
+///
+/// # Errors
+/// The server refuses.
+pub(super) async fn begins(session: &mut Session) -> Done<Option<String>> {
+    let first = Pages::new(Map::new()).next(session, 1).await?;
+    Ok(first.first().and_then(|event| event.get("time")).and_then(Value::as_str).map(str::to_owned))
+}
+
+/// Says that nothing was found, and how far back that is known: what happened earlier is forgotten, or was lost.
+fn nothing(asked: &Map<String, Value>, begins: Option<&str>) -> String {
+    let (at, from) = (text(asked, "at"), text(asked, "from"));
+    match (at, begins) {
+        (Some(at), Some(begins)) if at < begins => {
+            format!("nobody knows what was held: the history that is kept begins at {begins}")
+        }
+        (Some(_), Some(_)) => "nothing was held".to_owned(),
+        (Some(_), None) => "nobody knows what was held: the history that is kept is empty".to_owned(),
+        (None, Some(begins)) if from.is_some_and(|from| from >= begins) => "nothing happened".to_owned(),
+        (None, Some(begins)) => format!("nothing happened; the history that is kept begins at {begins}"),
+        (None, None) => "nothing happened; the history that is kept is empty".to_owned(),
+    }
+}
+
 /// Runs the command.
 pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
     let mut params = params_of(&args.filter);
@@ -226,7 +250,8 @@ pub async fn run(session: &mut Session, args: &History) -> Done<Exit> {
         session.print("events.history", &Map::new(), &json!({ "events": all }))?;
     }
     if told == 0 {
-        session.say(if args.at.is_some() { "nothing was held" } else { "nothing happened" });
+        let began = begins(session).await?;
+        session.say(&nothing(&pages.params, began.as_deref()));
     }
     if let Some(after) = pages.after() {
         session.say(&format!("\nnext: the same command with `--after {after}`"));

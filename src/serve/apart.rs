@@ -97,7 +97,21 @@ impl Keeper {
             Apart { owner, reaches: self.reached() }
         });
         if self.card.apart != apart {
-            tracing::warn!(?apart, "whether this node can reach the owner of the register has changed");
+            let name = |process: &u128| nodes.iter().find(|node| node.process == *process).map(|node| &*node.name);
+            match &apart {
+                Some(Apart { owner, reaches }) => {
+                    let reached: Vec<&str> = reaches.iter().filter_map(name).collect();
+                    tracing::warn!(
+                        owner = name(owner),
+                        reached = ?reached,
+                        "this node has had no way to the owner of the register for long: the owner learns it through the store, \
+                         and hands the register to a node that more of them reach"
+                    );
+                }
+                None => {
+                    tracing::info!("this node has a way to the owner of the register again, or another one owns it")
+                }
+            }
             self.card.apart = apart;
             self.store.introduce(self.card.clone());
         }

@@ -10,7 +10,8 @@ use crate::actors::{Fault, NotReadyReason};
 use crate::server::role::Role;
 
 /// Why a node waits although the store would let it take the register.
-const ANOTHER_FIRST: &str = "this node lets another one go first";
+const ANOTHER_FIRST: &str =
+    "for the length of a lease, 5 s, this node lets another one go first, which may have taken the register";
 
 impl Keeper {
     /// This node does not own the register: follows the owner, or waits and says why.
@@ -157,6 +158,9 @@ mod tests {
         let mut keeper = Keeper::alone(idle_server(), Arc::new(MemoryStore::new(1)), hooks);
         keeper.follow(&CannotOwn::NotFirst(chain(&error)));
         let said = keeper.server.unready().unwrap();
-        assert_eq!(&*said, "this node lets another one go first: asking Redis at a: it knows of no owner");
+        assert_eq!(
+            &*said,
+            "for the length of a lease, 5 s, this node lets another one go first, which may have taken the register: asking Redis at a: it knows of no owner"
+        );
     }
 }

@@ -159,8 +159,10 @@ impl Server {
                 if let Some(unspoken) = role.unspoken() {
                     return Some(unspoken.into());
                 }
-                let unreached =
-                    (!link.is_connected()).then(|| "the node that owns the register cannot be reached".into());
+                let unreached = (!link.is_connected()).then(|| {
+                    let away = "cannot be reached: it is followed until its lease runs out";
+                    format!("node {owner}, which owned the register last, {away}").into()
+                });
                 let standing = link.standing().unwrap_or(PeerStanding { owns: true, unready: None });
                 let owns = if standing.owns { ", which owns the register" } else { "" };
                 let says = |why| format!("{why} (says node {owner}{owns})").into();

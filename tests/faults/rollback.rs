@@ -224,7 +224,7 @@ async fn a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has
     let gave_back = || nodes.cluster.log(first).contains("Redis has them again");
     eventually("the first one has given back its part", gave_back).await;
     // Redis answers, and it is the other node's turn: nobody needs to look at Redis.
-    let said = "this node lets another one go first: asking Redis at ";
+    let said = "this node lets another one go first, which may have taken the register: asking Redis at ";
     eventually("it says for whom it waits", || http_get(nodes.cluster.http(first), "/readyz").contains(said)).await;
     // By then the first node would have taken the register.
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -32,7 +32,7 @@ fn a_lease_whose_renewals_a_full_disk_refuses_does_not_end_meanwhile() {
     for _ in 0..15 {
         server.clock.advance_ms(60_000);
         std::thread::sleep(Duration::from_millis(50));
-        let renewal = json!({"network": "lan", "address": granted["address"], "ttl_seconds": 600});
+        let renewal = json!({"network": "lan", "address": granted["address"], "ttl_seconds": 601});
         assert_eq!(client.kind("ip.renew", renewal), "unavailable");
     }
     server.store.health_is(StoreHealth::Ready);

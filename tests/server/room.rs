@@ -334,6 +334,47 @@ fn a_store_that_takes_nothing_new_is_sent_no_new_network_and_no_new_deployment()
     }
 }
 
+/// A machine that starts asks for what it has had for years, also on the night when a disk is full.
+#[test]
+fn a_repeat_of_what_is_held_is_answered_by_a_store_that_takes_nothing_new() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let both = json!([{"network": "lan"}, {"network": "dmz"}]);
+    let repeats = [
+        ("ip.allocate", json!({"network": "lan", "owner": "a"})),
+        ("ip.claim", json!({"network": "lan", "owner": "b", "address": "10.0.0.77"})),
+        ("ip.acquire", json!({"owner": "c", "ips": both})),
+        ("ip.bind", json!({"network": "lan", "owner": "a", "claimant": "vm-1"})),
+        ("ip.update", json!({"network": "lan", "owner": "a", "set": {"note": "n"}})),
+    ];
+    for (method, ask) in &repeats {
+        client.ok(method, ask.clone());
+    }
+    let answers = repeats.clone().map(|(method, ask)| client.ok(method, ask));
+    let commits = server.store.commits();
+    for health in [StoreHealth::Full, StoreHealth::Hindered] {
+        server.store.health_is(health);
+        for ((method, ask), answer) in repeats.iter().zip(&answers) {
+            assert_eq!(&client.ok(method, ask.clone()), answer, "{method}");
+        }
+        // What would change something, wait, or be refused for another reason, is refused for this one.
+        for (method, ask) in [
+            ("ip.allocate", json!({"network": "lan", "owner": "new"})),
+            ("ip.renew", json!({"network": "lan", "owner": "a", "ttl_seconds": 60})),
+            ("ip.allocate", json!({"network": "lan", "owner": "d", "family": 6, "wait_seconds": 60})),
+            ("ip.claim", json!({"network": "lan", "owner": "d", "address": "10.0.0.77"})),
+            ("ip.acquire", json!({"owner": "d", "ips": both})),
+            ("ip.update", json!({"network": "lan", "owner": "a", "set": {"note": "other"}})),
+        ] {
+            let told = client.call(method, ask);
+            assert_eq!(told["error"]["data"]["applied"], false, "{method}: {told}");
+            assert!(message(&told).contains("nothing new is granted"), "{method}: {told}");
+        }
+        assert_eq!(server.store.commits(), commits, "the store was asked");
+    }
+}
+
 /// The network's part alone has room earlier than both.
 #[test]
 fn the_end_of_a_plan_for_whose_record_a_full_store_has_no_room_is_refused_before_memory_has_it() {

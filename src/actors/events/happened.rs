@@ -111,15 +111,16 @@ impl<'a> Teller<'a> {
                 }
                 let here = Place { steps: Some(at), ..end };
                 let named = self.name_of(act.network, &here);
+                let what = what(act, step, event.before.as_ref());
                 let happened = Happened {
                     place: here,
                     wall: act.wall,
-                    time: batch.time,
+                    time: decided_at(batch.time, event.kind, &what),
                     kind: event.kind,
                     network: act.network,
                     name: named.name.clone(),
                     realm: named.realm.clone(),
-                    what: what(act, step, event.before.as_ref()),
+                    what,
                     by: act.by.clone(),
                     reason: act.reason.clone(),
                 };
@@ -152,6 +153,17 @@ impl<'a> Teller<'a> {
     }
 }
 
+/// The shard's time when an event was decided. A batch has the time at which it was sent, up to some milliseconds later; a lease
+/// that began with the event has its own, so that its end is shown as it was answered.
+fn decided_at(sent: ShardTime, kind: EventKind, what: &What) -> ShardTime {
+    match what {
+        What::Holding { after: Some(held), .. } if matches!(kind, EventKind::Granted | EventKind::Renewed) => {
+            held.lease.map_or(sent, |lease| lease.began().min(sent))
+        }
+        What::Holding { .. } | What::Network { .. } => sent,
+    }
+}
+
 fn what(act: &Act, step: &Step, before: Option<&Arc<Reservation>>) -> What {
     match step.key {
         Key::Address(address) => What::Holding {
@@ -180,5 +192,29 @@ fn what(act: &Act, step: &Step, before: Option<&Arc<Reservation>>) -> What {
             }
             What::Network { config, subnets, gone }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+    use crate::core::state::Lease;
+    use crate::store::codec::samples;
+
+    #[test]
+    fn the_end_of_a_lease_that_began_with_an_event_is_counted_from_its_decision_and_not_from_when_it_was_sent() {
+        let held = |ends: u64| {
+            let lease = Lease { ends: ShardTime(ends), ttl_seconds: NonZeroU64::new(60).unwrap() };
+            let after = Some(Arc::new(Reservation { lease: Some(lease), ..samples::typical() }));
+            What::Holding { address: "10.0.0.5".parse().unwrap(), before: None, after }
+        };
+        let (sent, decided) = (ShardTime(100_003), ShardTime(100_000));
+        assert_eq!(decided_at(sent, EventKind::Granted, &held(160_000)), decided);
+        assert_eq!(decided_at(sent, EventKind::Renewed, &held(160_000)), decided);
+        // It began with another event, or its end was moved.
+        assert_eq!(decided_at(sent, EventKind::Updated, &held(130_000)), sent);
+        assert_eq!(decided_at(sent, EventKind::Granted, &held(200_000)), sent);
     }
 }

@@ -215,7 +215,7 @@ impl NetworkActor {
         }
         let item = &message.item;
         let health = self.shared.store.health();
-        if health != StoreHealth::Ready && (health == StoreHealth::Failed || !item.command.lets_go()) {
+        if health == StoreHealth::Failed {
             return Err(Box::new(refused_by_store(health, &*self.shared.store)));
         }
         let moment = self.moment();

@@ -4,7 +4,7 @@
 use super::NetworkActor;
 use crate::actors::Fault;
 use crate::actors::macs::{ClaimedMacs, Leaving, MacAsker};
-use crate::actors::reserve::Claimed;
+use crate::actors::reserve::{Claimed, refused_by_store};
 use crate::core::address::Address;
 use crate::core::command::{self, Command, MacWish, Patch};
 use crate::core::outcome::Decision;
@@ -12,7 +12,7 @@ use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
 use crate::core::types::Mac;
 use crate::limits::PARTED_CHANGE_BYTES;
-use crate::store::{TransactionId, size, step_lets_go};
+use crate::store::{StoreHealth, TransactionId, size, step_lets_go};
 
 /// How often a decision is repeated when another network turns out to use a MAC: a generated MAC is drawn anew each time.
 const ATTEMPTS: usize = 16;
@@ -55,7 +55,11 @@ impl NetworkActor {
         }
         let mut moment = command::Context { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
         for _ in 0..ATTEMPTS {
-            let decision = match self.decide_wary(command, moment)? {
+            let decided = self.decide_wary(command, moment)?;
+            if let Some(fault) = self.not_taken_by_store(command, &decided) {
+                return Ok(Err(fault));
+            }
+            let decision = match decided {
                 Ok(decision) => decision,
                 Err(fault) => return Ok(Err(self.naming_where(fault, moment.mac_elsewhere))),
             };
@@ -92,6 +96,17 @@ impl NetworkActor {
     fn little_enough(&self, bytes: usize) -> Result<(), Refusal> {
         let bytes_max = self.shared.info.parted_bytes_max();
         if bytes > bytes_max { Err(Refusal::too_much_at_once(bytes, bytes_max)) } else { Ok(()) }
+    }
+
+    /// While the store takes nothing new, of a command that lets go of nothing only a repeat is answered: what it asks for is
+    /// there, so it changes nothing. All else is refused for that reason, whatever the decision was.
+    fn not_taken_by_store(&self, command: &Command, decided: &Result<Decision, Box<Fault>>) -> Option<Box<Fault>> {
+        let health = self.shared.store.health();
+        if health == StoreHealth::Ready || command.lets_go() || decided.as_ref().is_ok_and(|done| done.steps.is_empty())
+        {
+            return None;
+        }
+        Some(Box::new(refused_by_store(health, &*self.shared.store)))
     }
 
     /// Checks that the store takes these steps. If it takes nothing new, it still takes releases; but a request that releases

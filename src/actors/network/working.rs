@@ -77,7 +77,7 @@ impl NetworkActor {
                 unit.answer(item.ticket, Err(Box::new(Fault::too_late())), false);
                 continue;
             }
-            if health != StoreHealth::Ready && (health == StoreHealth::Failed || !item.command.lets_go()) {
+            if health == StoreHealth::Failed {
                 unit.answer(item.ticket, Err(Box::new(refused_by_store(health, &*self.shared.store))), false);
                 continue;
             }

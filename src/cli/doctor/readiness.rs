@@ -14,6 +14,9 @@ const READY_BUT: &str = "ready, but ";
 const READY_EXCEPT: &str = "ready, except for ";
 /// What to do in that case, if the server does not say.
 const EXPORT_HINT: &str = "`allod export > register.jsonl` now, and do not restart it before; then another disk";
+/// What to see to if a server that was named does not answer.
+pub const IS_IT_THERE: &str =
+    "see whether it runs, by its log, and whether that is its address (`--server HOST:PORT` or ALLOD_SERVER)";
 /// How long to wait for the server.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -44,16 +47,23 @@ pub async fn check(http: &str) -> Option<Check> {
     }
 }
 
-/// The same for a server whose configuration is not known: tries its default HTTP port, one above the other.
+/// The same for a server whose configuration is not known: tries its default HTTP port, one above the other. Of several that
+/// were named only one was asked before, so this also says which cannot be reached.
 pub async fn check_beside(server: &str) -> Check {
-    let Some(http) = beside(server) else { return unknown(server) };
-    match check(&http).await {
-        Some(Check { state, seen, hint, .. }) => {
-            let seen = format!("{seen}; asked at {http}, assumed to be the HTTP port of {server}");
-            Check { check: CHECK, state, seen, hint }
-        }
-        None => unknown(server),
+    let found = match beside(server) {
+        Some(http) => check(&http).await.map(|found| (found, http)),
+        None => None,
+    };
+    if let Some((Check { state, seen, hint, .. }, http)) = found {
+        let seen = format!("{seen}; asked at {http}, assumed to be the HTTP port of {server}");
+        return Check { check: CHECK, state, seen, hint };
     }
+    let problem = match tokio::time::timeout(WITHIN, tokio::net::TcpStream::connect(server)).await {
+        Ok(Ok(_)) => return unknown(server),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {} s", WITHIN.as_secs()),
+    };
+    Check::wrong("server", format!("asked at {server}: {problem}"), IS_IT_THERE)
 }
 
 fn unknown(server: &str) -> Check {
@@ -122,9 +132,20 @@ mod tests {
         let found = check_beside(&server).await;
         let seen = format!("Redis is full; asked at {http}, assumed to be the HTTP port of {server}");
         assert_eq!((found.state, found.seen), (CheckState::Wrong, seen));
-        // Nothing listens there.
+    }
+
+    #[tokio::test]
+    async fn a_server_without_a_known_http_port_is_told_from_one_that_is_not_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        let found = check_beside(&server).await;
+        // Whatever listens at the port above speaks for the server; as a rule nothing does.
+        if !found.seen.contains("assumed to be the HTTP port") {
+            assert_eq!(found.state, CheckState::Warning);
+            assert!(found.seen.contains(&format!("whether {server} takes changes is not known")), "{}", found.seen);
+        }
         let found = check_beside("127.0.0.1:8").await;
-        assert_eq!(found.state, CheckState::Warning);
-        assert!(found.seen.contains("whether 127.0.0.1:8 takes changes is not known"), "{}", found.seen);
+        assert_eq!((found.check, found.state), ("server", CheckState::Wrong));
+        assert!(found.seen.starts_with("asked at 127.0.0.1:8: "), "{}", found.seen);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::is_grant;
 use crate::cli::exit::Exit;
-use crate::cli::history::{PAGE, Pages};
+use crate::cli::history::{PAGE, Pages, begins};
 use crate::cli::output::table::fields;
 use crate::cli::output::{Format, labels, print, text_of};
 use crate::cli::quote::shell;
@@ -89,10 +89,9 @@ async fn ask(session: &mut Session, address: &str, at: &str) -> Done<Then> {
                 events.into_iter().find(|event| event.get("time").is_some_and(|time| text_of(time).as_str() > at));
         }
         if then.before.is_none() {
-            let first = Pages::new(Map::new()).next(session, 1).await?;
-            then.is_empty = first.is_empty();
-            let begins = first.first().and_then(|event| event.get("time")).cloned();
-            then.begins = begins.filter(|begins| text_of(begins).as_str() > at);
+            let begins = begins(session).await?;
+            then.is_empty = begins.is_none();
+            then.begins = begins.filter(|begins| begins.as_str() > at).map(Value::from);
         }
     }
     Ok(then)

@@ -31,6 +31,13 @@ pub struct Lease {
     pub ttl_seconds: NonZeroU64,
 }
 
+impl Lease {
+    /// When it was granted or renewed last, if its end was not moved since.
+    pub fn began(&self) -> ShardTime {
+        ShardTime(self.ends.0.saturating_sub(self.ttl_seconds.get().saturating_mul(1_000)))
+    }
+}
+
 /// Marks a reservation that a deployment lets go, while the deployment is not committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obsolete {

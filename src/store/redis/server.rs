@@ -379,7 +379,7 @@ impl ServerFacts {
             }
             (Some("1"), None) => "a crash of Redis; how often its append-only file is flushed cannot be asked",
             (Some("0"), _) => {
-                "nothing that ends Redis: it has no append-only file and keeps changes up to its last snapshot"
+                "nothing that ends Redis: it has no append-only file and keeps changes up to its last snapshot, if it makes any"
             }
             (Some(_), _) | (None, _) => "what Redis is set to survive, which cannot be asked: INFO is not permitted",
         };

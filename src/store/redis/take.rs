@@ -112,10 +112,7 @@ async fn leave_to_owner(shared: &RedisShared, link: &mut Link) -> Result<(), Sto
     if !leaves_it {
         return Ok(());
     }
-    Err(leaves(
-        shared,
-        "it knows of this server as the owner, which let go since: whoever took the register then goes first",
-    ))
+    Err(leaves(shared, "it knows of this server as the owner, which has let go since"))
 }
 
 /// Which run of Redis is at the other end: another one may have come back with older data. None if Redis does not say.
