@@ -13,14 +13,19 @@ pub(super) fn say(register: &Shared, place: &str) {
     tracing::info!(place, register, holds, "the register is open");
 }
 
-/// Number of networks, and of addresses in them that are held.
+/// Number of networks, and of addresses in them that are held; those that are deleted but still hold something apart.
 fn holds(register: &Shared) -> String {
-    let (mut networks, mut held) = (0_u64, 0_u128);
-    for route in register.routes.all().into_iter().filter(|route| route.name.is_some()) {
-        networks += 1;
+    let (mut named, mut deleted) = ((0_u64, 0_u128), (0_u64, 0_u128));
+    for route in register.routes.all() {
+        let (networks, held) = if route.name.is_some() { &mut named } else { &mut deleted };
+        *networks += 1;
         let figures = route.published.figures.load();
         let subnets = figures.iter().flat_map(|figures| &figures.subnets);
-        held = subnets.fold(held, |held, subnet| held.saturating_add(subnet.counts.held));
+        *held = subnets.fold(*held, |held, subnet| held.saturating_add(subnet.counts.held));
     }
-    format!("{}, {} held", counted(networks, "network"), counted(held, "address"))
+    let of = |(networks, held), what| format!("{}, {} held", counted(networks, what), counted(held, "address"));
+    match deleted.0 {
+        0 => of(named, "network"),
+        _ => format!("{}; and {}", of(named, "network"), of(deleted, "deleted network")),
+    }
 }
