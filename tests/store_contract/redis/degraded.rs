@@ -202,6 +202,39 @@ fn beyond_its_bound_nothing_more_is_acknowledged_until_the_replica_is_there() {
     assert_eq!(begun.held().len() as u64, 31 + acknowledged);
 }
 
+/// A call of two shards is refused for good, and is kept on the disk by the change of a third one. Its number in one of the
+/// two is given to another batch, and the process ends.
+#[test]
+fn what_was_refused_is_not_taken_for_acknowledged_by_the_next_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut replicated) = begun(directory.path(), |options| options) else { return };
+    let store = &replicated.begun.store;
+    let mut others = [1, 2].map(|shard| {
+        let mut head = wait(store.take(ShardId(shard), token(1))).unwrap();
+        let next = batch(&head, shard, vec![config_step(network(u128::from(shard) + 1))]);
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        head
+    });
+    let refused = [
+        batch(&replicated.begun.head, 0, vec![put("10.0.2.1", 200, None)]),
+        batch(&others[0], 1, vec![put("10.0.2.1", 200, Some(199))]),
+    ];
+    let refused = wait(store.commit(refused.into()));
+    assert!(matches!(refused, Err(CommitError::Mismatch { .. })), "{refused:?}");
+    let next = batch(&others[1], 2, vec![put("10.0.2.1", 200, None)]);
+    let committed = wait(store.commit([next.clone()].into())).unwrap();
+    follow(&mut others[1], &next, &committed[0]);
+    replicated.begun.commit(vec![put("10.0.2.2", 201, None)]).unwrap();
+    let mut replicated = next_process(replicated, directory.path());
+    replicated.begun.head = takes(&replicated.begun.store, 9);
+    assert_eq!(replicated.begun.held().len(), 31);
+    let taken = wait(replicated.begun.store.take(ShardId(1), token(9))).unwrap();
+    assert_eq!((taken.seq, taken.digest), (others[0].seq, others[0].digest));
+    assert_eq!(replicated.begun.store.figures().healed_batches, 0);
+    replicated.begun.commit(vec![put("10.0.2.3", 202, None)]).unwrap();
+}
+
 /// What only the primary has when the process ends is in the file as well, and stays there until a replica has it.
 #[test]
 fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica() {
