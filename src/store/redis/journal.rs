@@ -206,7 +206,8 @@ pub(super) struct Journal {
     safe: u64,
     /// The last entry that was dropped without being on disk.
     dropped: u64,
-    /// Entries that must be written to disk may lie anywhere, not only among the last ones, because something was replayed.
+    /// Entries that must be written to disk may lie anywhere, not only among the last ones, because something was replayed
+    /// or turned out to be done.
     is_scattered: bool,
     /// Entries were dropped for lack of room.
     is_trimmed: bool,
@@ -319,6 +320,8 @@ impl Journal {
             found.extend(entry.moves.iter().filter_map(moved));
             (entry.applied, entry.kept) = (true, false);
             self.applied = self.applied.max(entry.number);
+            // They may lie far from the last ones.
+            self.is_scattered = true;
         }
         found
     }

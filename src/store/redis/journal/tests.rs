@@ -466,6 +466,23 @@ fn what_was_under_way_before_counts_as_done_only_where_the_line_has_its_digest()
     assert!(journal.standing().contains(&(ShardId(1), point(2, 4))));
 }
 
+/// The file says that it is not known to be done, and has much that came after it.
+#[test]
+fn what_turns_out_to_be_done_is_kept_as_such_however_long_ago_it_was_sent() {
+    let mut journal = Journal::new(1 << 20);
+    journal.restore(Deed::Commit(committing(&[(0, 9)])), vec![step(0, 2, 9)], false);
+    for seq in 1..=RECENT as u64 + 1 {
+        journal.restore(Deed::Commit(committing(&[(2, seq)])), vec![step(2, 2, seq)], true);
+    }
+    assert!(journal.unkept().unwrap().is_empty());
+    let takes = Takes::parse("4 3 9,3 2 9,2 1 5").unwrap();
+    assert_eq!(journal.found(ShardId(0), &takes, &[point(2, 9)]).len(), 1);
+    let unkept = journal.unkept().unwrap();
+    assert_eq!(unkept.iter().map(|one| (one.moves[0], one.applied)).collect::<Vec<_>>(), [(step(0, 2, 9), true)]);
+    journal.kept(&unkept);
+    assert!(journal.unkept().unwrap().is_empty());
+}
+
 /// Its number is given to another batch, if need be after many batches of other shards.
 #[test]
 fn what_was_refused_each_time_it_was_sent_is_not_done_nor_under_way_nor_kept() {
