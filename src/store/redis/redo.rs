@@ -342,7 +342,9 @@ pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId, stays: Point
     let Some(redo) = &shared.redo else { return Ok(()) };
     let by = Instant::now() + DISK_WITHIN;
     let open = redo.opened(by).await?;
-    if redo.bytes() == 0 {
+    // What a failed flush left behind the end is perhaps whole: the next process would put it aside once more. The note takes
+    // its place.
+    if redo.bytes() == 0 && !open.has_rest {
         return Ok(());
     }
     let stays = shared.journal().kept_last(shard, stays);

@@ -336,6 +336,20 @@ fn what_was_refused_after_it_was_kept_does_not_come_back_where_its_number_was_us
     assert_eq!(left(vec![refused(), commit(true, &[3, 4], 2, 6)]), [both(true)]);
 }
 
+/// The flush of the file failed, so no client was told; but all of it may be on the disk.
+#[tokio::test]
+async fn what_was_put_aside_is_not_found_by_the_next_process_though_only_its_flush_failed() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = shared(Some(opened(directory.path()).0));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    let refuses = Refusing::below(&redo);
+    locked(&refuses).push("synced");
+    append(&redo, &[commit(true, &[3], 2, 6)]).unwrap_err();
+    put_aside(&shared, ShardId(3), point(2, 5)).await.unwrap();
+    drop((shared, redo));
+    assert_eq!(left(opened(directory.path()).1), []);
+}
+
 /// Redis answers for two shards in any order: an entry that was kept before its answer came is kept again afterwards.
 #[test]
 fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken_to_know_less_than_he_was_told() {
