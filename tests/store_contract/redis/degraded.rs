@@ -235,6 +235,37 @@ fn what_was_refused_is_not_taken_for_acknowledged_by_the_next_process() {
     replicated.begun.commit(vec![put("10.0.2.3", 202, None)]).unwrap();
 }
 
+/// More was under way at once than is remembered. The replica is back before anything could be kept, and a change that waits
+/// for the other one finds both.
+#[test]
+fn what_could_not_be_kept_once_bars_nothing_when_the_replica_is_missing_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let settle = |options| RedisOptions { heal_bytes: 1, replicas: 2, ..degrading(options, directory.path()) };
+    let Some(mut replicated) = Replicated::new(2, settle) else { return };
+    let store = &replicated.begun.store;
+    let mut other = wait(store.take(ShardId(1), token(1))).unwrap();
+    let next = batch(&other, 1, vec![config_step(network(2))]);
+    let committed = wait(store.commit([next.clone()].into())).unwrap();
+    follow(&mut other, &next, &committed[0]);
+    replicated.cut_off(0);
+    let steps = || vec![put("10.0.1.1", 100, None)];
+    let [one, two] = [batch(&replicated.begun.head, 0, steps()), batch(&other, 1, steps())];
+    let unknown = wait(async { tokio::join!(store.commit([one].into()), store.commit([two].into())) });
+    assert!(matches!(unknown, (Err(CommitError::Unknown { .. }), Err(CommitError::Unknown { .. }))), "{unknown:?}");
+    assert!(store.obstacle().contains("is remembered no more"), "{}", store.obstacle());
+    assert_eq!(store.figures().redo_bytes, 0);
+    replicated.replicas[0].signal("-CONT");
+    insists(&mut replicated.begun, steps());
+    assert_eq!(replicated.begun.store.health(), StoreHealth::Ready);
+    wait(replicated.begun.store.meet(true)).unwrap();
+    replicated.cut_off(0);
+    let store = &replicated.begun.store;
+    meets_until(store, "it is missed", || store.figures().replicas_answering == 1);
+    assert_eq!((store.health(), &*store.obstacle()), (StoreHealth::Ready, ""));
+    replicated.begun.commit(vec![put("10.0.1.2", 200, None)]).unwrap();
+    assert!(replicated.begun.store.figures().degraded);
+}
+
 /// What only the primary has when the process ends is in the file as well, and stays there until a replica has it.
 #[test]
 fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica() {

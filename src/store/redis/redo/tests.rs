@@ -350,6 +350,25 @@ async fn what_was_put_aside_is_not_found_by_the_next_process_though_only_its_flu
     assert_eq!(left(opened(directory.path()).1), []);
 }
 
+/// The replicas are back, so more can be kept when they vanish the next time. Nothing may be written until then that would
+/// notice.
+#[tokio::test]
+async fn a_refusal_that_is_not_the_disks_is_over_once_replicas_have_everything_though_the_file_is_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = shared(Some(opened(directory.path()).0));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    assert!(!redo.awaits_replicas());
+    redo.refuse("some of what is to be kept is remembered no more");
+    assert!(redo.awaits_replicas());
+    super::empty(&shared, 0).await;
+    assert!(!redo.awaits_replicas() && redo.refuses().is_none());
+    // That the disk refuses something says nothing of replicas.
+    let refuses = Refusing::below(&redo);
+    locked(&refuses).push("written");
+    append(&redo, &deeds()[..1]).unwrap_err();
+    assert!(!redo.awaits_replicas() && redo.refuses().is_some());
+}
+
 /// Redis answers for two shards in any order: an entry that was kept before its answer came is kept again afterwards.
 #[test]
 fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken_to_know_less_than_he_was_told() {
