@@ -261,7 +261,7 @@ fn what_could_not_be_kept_once_bars_nothing_when_the_replica_is_missing_again() 
     replicated.cut_off(0);
     let store = &replicated.begun.store;
     meets_until(store, "it is missed", || store.figures().replicas_answering == 1);
-    assert_eq!((store.health(), &*store.obstacle()), (StoreHealth::Ready, ""));
+    assert_eq!(store.health(), StoreHealth::Ready, "{}", store.obstacle());
     replicated.begun.commit(vec![put("10.0.1.2", 200, None)]).unwrap();
     assert!(replicated.begun.store.figures().degraded);
 }
