@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use allod::core::types::Generation;
+use allod::store::embedded::disk::Disk;
 use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use allod::store::*;
 
@@ -109,6 +110,27 @@ fn a_snapshot_that_lets_segments_go_is_written_although_the_disk_is_full() {
         owner.turn_until(|| store.figures().compactions >= snapshots);
         until("room again", || store.health() == StoreHealth::Ready && store.figures().compactions >= snapshots);
     }
+}
+
+/// A spare segment that somebody removed is made anew before it is used, which takes room like any other.
+#[test]
+fn a_spare_segment_that_is_removed_while_the_disk_is_full_leaves_a_store_that_is_full_and_not_one_that_failed() {
+    let disk = SimDisk::default();
+    let store = opened(&options(&disk));
+    let mut owner = Owner::begin(&store, 1);
+    owner.commit(vec![config_step(network(1))]).unwrap();
+    owner.commit(vec![grant(9, 1, None)]).unwrap();
+    until("a spare segment", || has_spare(&disk));
+    let blank = |path: &Path| path.ends_with("00000002.seg") && super::crash::written(&disk, path) == 0;
+    let spare = disk.files().into_iter().map(|(path, _)| path).find(|path| blank(path)).unwrap();
+    disk.remove(&spare).unwrap();
+    disk.set_capacity(Some(disk.used()));
+    owner.turn_until_full();
+    owner.commit(vec![free(9, 1)]).unwrap();
+    disk.set_capacity(None);
+    until("a log that is continued", || store.health() == StoreHealth::Ready);
+    owner.turn_until(|| super::crash::written(&disk, &spare) > 0);
+    assert!(super::crash::written(&disk, &spare) > 0, "it goes on under the same name");
 }
 
 /// Otherwise the two take the room from each other: the log can be continued, cannot, and can again.

@@ -4,7 +4,7 @@
 //! a take-over, so a batch is never sent in two spellings. A program reads all formats up to [`Format::NEWEST`], and goes on
 //! writing in the one that it finds. The operator raises that with `store.record_format` when every node is new enough. So a
 //! release with a new format can be rolled out node by node, and rolled back, before anything is written that the old
-//! release cannot read.
+//! release cannot read. What is added within a format is the exception: `deploy/README.md` lists it ("Going back").
 //!
 //! **Every record begins in the same way in all formats**: version, kind, mark, and for the records of addresses the length
 //! of the prefix. The scripts in Redis compare and count by these fields, whichever version wrote a record, and a merge

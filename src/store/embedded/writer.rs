@@ -175,9 +175,34 @@ impl Writer {
     /// The longest frame that this group may have. Waits for the spare segment if it is likely to be needed and will come.
     fn wait_for_room(&self) -> usize {
         let remaining = self.remaining();
+        if remaining < ROOM_BYTES {
+            self.give_up_nameless_spare();
+        }
         let is_enough = remaining >= ROOM_BYTES && self.shared.catalog().spares.is_empty();
         let spare = if is_enough { None } else { self.wait_for_spare() };
         spare.map_or(remaining as usize, |fresh| fresh.max(remaining as usize))
+    }
+
+    /// Gives up a spare segment that somebody removed, so that it is made again before anything is staged. If there is no
+    /// room for it, the store is full, as for want of any other segment.
+    fn give_up_nameless_spare(&self) {
+        let Some(spare) = self.shared.catalog().spares.front().cloned() else { return };
+        if self.has_its_name(&spare) {
+            return;
+        }
+        tracing::error!(path = %spare.path.display(), "{}", segment::SPARE_GONE);
+        let number = spare.number;
+        // With the last handle, its room is free again.
+        drop(spare);
+        let mut catalog = self.shared.catalog();
+        catalog.spares.clear();
+        catalog.next_number = number;
+    }
+
+    fn has_its_name(&self, spare: &Spare) -> bool {
+        // After the directory was moved away, the segment has its name there. A disk that cannot answer will report its own
+        // error.
+        spare.file.is_at(&spare.path).unwrap_or(true) || self.shared.check_place().is_err()
     }
 
     /// Waits for the spare segment if it will come, and returns the longest frame that fits into it.
@@ -353,12 +378,10 @@ impl Writer {
     }
 
     /// Ensures that a spare segment has its name. Whatever is written to a file without a name is lost when the process
-    /// ends, and the next start would miss it. So a spare that somebody removed is made again, while the present commits
-    /// wait. It must have the same length, because the room of the group was computed with it.
+    /// ends, and the next start would miss it. So a spare that somebody removed since the group was begun is made again,
+    /// while its commits wait. It must have the same length, because the room of the group was computed with it.
     fn named(&self, spare: Spare) -> Result<Spare, StoreError> {
-        // After the directory was moved away, the segment has its name there. A disk that cannot answer will report its own
-        // error.
-        if spare.file.is_at(&spare.path).unwrap_or(true) || self.shared.check_place().is_err() {
+        if self.has_its_name(&spare) {
             return Ok(spare);
         }
         tracing::error!(path = %spare.path.display(), "{}", segment::SPARE_GONE);

@@ -330,12 +330,13 @@ struct ReplicaProbe {
 }
 
 /// Is it worth asking whether missing replicas are back? While changes may be acknowledged without them, no round of
-/// confirmations waits for them. Also asks whether Redis has what an earlier process of this node left on its disk.
+/// confirmations waits for them. Also asks whether Redis has what an earlier process of this node left on its disk, and
+/// whether what the disk could not stand in for is over.
 async fn probe_of(shared: &RedisShared, link: &mut Link) -> Option<ReplicaProbe> {
     let redo = shared.redo.as_ref()?;
     let waiting = shared.waiting();
     let lacks = shared.stand_in().is_some() && shared.lacks_replicas();
-    if redo.bytes() == 0 && !lacks {
+    if redo.bytes() == 0 && !lacks && !redo.awaits_replicas() {
         return None;
     }
     if lacks {

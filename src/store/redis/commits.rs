@@ -107,7 +107,12 @@ pub(super) async fn run(
                     shared.journal().applied(&moves);
                     confirmed(&shared, &batches, committed, since, &confirms).await
                 }
-                Err(error) => Err(error),
+                Err(error) => {
+                    if matches!(error, CommitError::NotApplied { .. } | CommitError::Mismatch { .. }) {
+                        shared.journal().refused(&moves);
+                    }
+                    Err(error)
+                }
             };
             shared.was_asked_to_commit(&ended);
             let _ = reply.send(ended);

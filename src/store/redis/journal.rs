@@ -118,6 +118,8 @@ struct JournalEntry {
     moves: Vec<Move>,
     /// Redis confirmed it.
     applied: bool,
+    /// How many times it was sent and not refused for certain.
+    open: u32,
     /// The order in which entries were last sent or replayed.
     number: u64,
     /// The redo journal has it, too, in its present state.
@@ -139,7 +141,7 @@ impl JournalEntry {
                 Deed::Take(_) => 0,
                 Deed::Batch(batch) => size_of::<LoneBatch>() + batch.bytes.capacity() + 2 * ALLOCATION_BYTES,
             };
-        Self { deed, moves, applied, number: 0, kept: false, bytes }
+        Self { deed, moves, applied, open: 1, number: 0, kept: false, bytes }
     }
 
     /// What it did to shards other than these, as one entry for each.
@@ -154,14 +156,24 @@ impl JournalEntry {
             let one = *self.moves.iter().find(|one| one.shard == batch.shard && !shards.contains(&one.shard))?;
             let lone = LoneBatch { bytes: bytes.to_vec(), epoch: batch.epoch, author: Author::Own };
             let entry = Self::new(Deed::Batch(Arc::new(lone)), vec![one], self.applied);
-            Some(Self { number: self.number, kept: self.kept, ..entry })
+            Some(Self { number: self.number, kept: self.kept, open: self.open, ..entry })
         });
         rest.collect()
     }
 
+    /// Was it certainly not applied? Another batch may get its number then.
+    fn is_refused(&self) -> bool {
+        !self.applied && self.open == 0
+    }
+
+    /// May it have been applied without an answer?
+    fn is_doubtful(&self) -> bool {
+        !self.applied && self.open > 0
+    }
+
     /// Must it be written to disk, if replicas have everything up to `safe`?
     fn is_due(&self, safe: u64) -> bool {
-        self.number > safe && !self.kept
+        self.number > safe && !self.kept && !self.is_refused()
     }
 }
 
@@ -194,7 +206,8 @@ pub(super) struct Journal {
     safe: u64,
     /// The last entry that was dropped without being on disk.
     dropped: u64,
-    /// Entries that must be written to disk may lie anywhere, not only among the last ones, because something was replayed.
+    /// Entries that must be written to disk may lie anywhere, not only among the last ones, because something was replayed
+    /// or turned out to be done.
     is_scattered: bool,
     /// Entries were dropped for lack of room.
     is_trimmed: bool,
@@ -241,6 +254,7 @@ impl Journal {
             // Nobody knows whether the first one was applied, nor which of the two an answer belongs to.
             self.sent += 1;
             entry.number = self.sent;
+            entry.open += 1;
             return;
         }
         // Numbers are only used again if the entries that had them were certainly not applied.
@@ -270,12 +284,34 @@ impl Journal {
         }
     }
 
+    /// Redis refused the entry that moves its shards in this way: this time it was certainly not applied. It stays where it
+    /// is, because it may be sent again, and what follows it may have been sent already.
+    pub(super) fn refused(&mut self, moves: &[Move]) {
+        if let Some(entry) = self.entries.iter_mut().rev().find(|entry| entry.moves == moves) {
+            entry.open = entry.open.saturating_sub(1);
+        }
+    }
+
+    /// Where entries of an earlier process lead that may be on the line of a shard, which remembers these take-overs. The
+    /// numbers do not tell: what that process kept may have been refused later, and another batch got its number.
+    pub(super) fn unproved(&self, shard: ShardId, takes: &Takes) -> Vec<Point> {
+        let is_meant = |&(at, one): &(usize, Move)| {
+            self.entries.get(at).is_doubtful()
+                && takes.lead_through(one.after)
+                && self.is_restored(shard, one.after.token)
+        };
+        self.entries.of_shard(shard).filter(is_meant).map(|(_, one)| one.after).collect()
+    }
+
     /// The line of a shard remembers these take-overs. So Redis applied every entry on that line, even if this process was
-    /// cut off and never heard so. Returns, for entries not known to be applied so far, in the order of sending: where each
-    /// brought its shards, and in which epoch.
-    pub(super) fn found(&mut self, shard: ShardId, takes: &Takes) -> Vec<(ShardId, Point, Epoch)> {
-        let is_there =
-            |(at, one): (usize, Move)| (!self.entries.get(at).applied && takes.lead_through(one.after)).then_some(at);
+    /// cut off and never heard so. Of those of an earlier process, only the `proved` ones count (see [`Self::unproved`]).
+    /// Returns, for entries not known to be applied so far, in the order of sending: where each brought its shards, and in
+    /// which epoch.
+    pub(super) fn found(&mut self, shard: ShardId, takes: &Takes, proved: &[Point]) -> Vec<(ShardId, Point, Epoch)> {
+        let is_there = |(at, one): (usize, Move)| {
+            let is_proved = !self.is_restored(shard, one.after.token) || proved.contains(&one.after);
+            (self.entries.get(at).is_doubtful() && takes.lead_through(one.after) && is_proved).then_some(at)
+        };
         let there: Vec<usize> = self.entries.of_shard(shard).filter_map(is_there).collect();
         let mut found = Vec::new();
         for at in there {
@@ -284,13 +320,20 @@ impl Journal {
             found.extend(entry.moves.iter().filter_map(moved));
             (entry.applied, entry.kept) = (true, false);
             self.applied = self.applied.max(entry.number);
+            // They may lie far from the last ones.
+            self.is_scattered = true;
         }
         found
     }
 
     /// Does any entry of a shard have an unknown outcome?
     pub(super) fn doubts(&self, shard: ShardId) -> bool {
-        self.entries.of_shard(shard).any(|(at, _)| !self.entries.get(at).applied)
+        self.entries.of_shard(shard).any(|(at, _)| self.entries.get(at).is_doubtful())
+    }
+
+    /// Did an earlier process have this token?
+    fn is_restored(&self, shard: ShardId, token: Token) -> bool {
+        self.restored.contains(&(shard, token))
     }
 
     /// Redis had forgotten these and was given them again: all of them, or perhaps not all. Replicas may have forgotten them
@@ -377,7 +420,7 @@ impl Journal {
             let Some(oldest) = self.entries.pop_front() else { break };
             self.bytes -= oldest.bytes;
             self.is_trimmed = true;
-            if !oldest.kept {
+            if !oldest.kept && !oldest.is_refused() {
                 self.dropped = self.dropped.max(oldest.number);
             }
         }
@@ -394,7 +437,8 @@ impl Journal {
     pub(super) fn applied_last(&self) -> u64 {
         let recent = self.entries.len().saturating_sub(RECENT);
         // A take-over or a replay goes over another connection than batches, and may overtake them.
-        let under_way = self.entries.range(recent..).filter(|entry| !entry.applied).map(|entry| entry.number).min();
+        let under_way =
+            self.entries.range(recent..).filter(|entry| entry.is_doubtful()).map(|entry| entry.number).min();
         under_way.map_or(self.applied, |first| self.applied.min(first.saturating_sub(1)))
     }
 
@@ -422,7 +466,7 @@ impl Journal {
     /// The same for the next process: everything that is remembered and not on disk yet, even what enough replicas have.
     /// They may come back without it. This process would notice and replay it; the next one has nothing but the file.
     pub(super) fn remembered(&self) -> Vec<Unkept> {
-        self.unkept_of(0..self.applied_end(), |entry| !entry.kept && !entry.deed.is_left())
+        self.unkept_of(0..self.applied_end(), |entry| !entry.kept && !entry.is_refused() && !entry.deed.is_left())
     }
 
     /// The place after the last confirmed entry.

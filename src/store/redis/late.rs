@@ -89,7 +89,9 @@ async fn learn(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Result<
         return Ok(());
     }
     let takes = reach::takes(link, &shared.keys, shard, ANSWER_WITHIN).await?;
-    let found = shared.journal().found(shard, &takes);
+    let unproved = shared.journal().unproved(shard, &takes);
+    let proved = reach::in_log(link, &shared.keys, (shard, unproved), ANSWER_WITHIN).await?;
+    let found = shared.journal().found(shard, &takes, &proved);
     // A call was applied in all its shards, and nobody will ask about it again after this.
     found.into_iter().try_for_each(|(shard, point, epoch)| shared.line(shard, |line| line.learns(point, epoch)))
 }

@@ -7,7 +7,7 @@
 //! its memory with it. If it left that memory to this process (`redo`), the memory has what it was told of, but not what was
 //! under way when it ended.
 //!
-//! Only as much is remembered as may be under way at once: that owner has whatever was acknowledged earlier, and gives it
+//! Little more is remembered than may be under way at once: that owner has whatever was acknowledged earlier, and gives it
 //! back first. The batches are replayed in all shards or in none, because that owner has them in calls that change several
 //! shards at once.
 //!
@@ -28,8 +28,10 @@ use crate::store::{Seq, ShardId, StoreError, TransactionId, codec};
 
 /// How many batches of a shard: several times what a committer has under way.
 const BATCHES_MAX: usize = 8;
-/// How many bytes of them: as much as a committer has under way in all shards together, except for the move of a large
-/// subnet. More would delay the take-overs of the other shards if Redis is far away, and those are awaited.
+/// How many of them however long they are: as many as a committer has under way.
+const BATCHES_SURE: usize = 2;
+/// If there are more of them, how many bytes in total. More would delay the take-overs of the other shards if Redis is far
+/// away, and those are awaited.
 const BYTES_MAX: usize = BATCH_BYTES_MAX;
 
 /// Asks for the last batches of a shard. The command is sent right after the take-over, because a node that takes shards
@@ -39,8 +41,7 @@ const BYTES_MAX: usize = BATCH_BYTES_MAX;
 /// commits nothing before the answer.
 pub(super) fn command(shared: &RedisShared, shard: ShardId) -> Cmd {
     let mut call = ScriptCall::new(&shared.shas, LoadedScript::Left, &[shared.keys.log(shard)]);
-    // And one entry before them, for its digest.
-    call.number(BATCHES_MAX as u64 + 1).number(BYTES_MAX as u64);
+    call.number(BATCHES_MAX as u64).number(BATCHES_SURE as u64).number(BYTES_MAX as u64);
     call.command
 }
 
@@ -220,6 +221,11 @@ mod tests {
             Value::Array(vec![text(format!("{seq}-0")), Value::Array([digest, batch].concat())])
         };
         Value::Array(seqs.rev().map(entry).collect())
+    }
+
+    #[test]
+    fn whatever_a_committer_has_under_way_is_left_however_long_it_is() {
+        assert_eq!(BATCHES_SURE, crate::actors::committer::GROUPS_IN_FLIGHT_MAX);
     }
 
     #[test]

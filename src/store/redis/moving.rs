@@ -145,7 +145,7 @@ async fn was_served(link: &mut Link, keys: &Keys, shards: u16) -> Result<bool, S
 /// The epoch of the last batch in a shard's log, given its head and the end of its log; 0 if it never had a batch. Otherwise
 /// what is wrong with them: a log always keeps the last batches.
 fn last_epoch(head: Value, end: Value) -> Result<Epoch, String> {
-    let head = scripts::head(head).ok_or("has a head that cannot be read")?;
+    let head = scripts::head(head).ok_or_else(|| format!("has a head that cannot be read ({PERHAPS_NEWER})"))?;
     let seq = head.map_or(0, |head| head.seq.0);
     let Value::Array(mut entries) = end else { return Err("has no log".to_owned()) };
     let Some(last) = entries.pop() else {
@@ -458,6 +458,16 @@ mod tests {
             let said = counts_as_served(head, end.clone()).await.unwrap_err();
             assert!(said.contains("may have been served"), "{said} at {end}");
         }
+    }
+
+    #[test]
+    fn a_head_of_a_later_format_is_told_to_be_of_a_newer_version() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let head = |format: &str| Value::Array(["1", "7", "0", "0", "0", "0", "0", format].map(text).into());
+        let said = |format: &str| last_epoch(head(format), Value::Array(Vec::new()));
+        assert_eq!(said(&Format::NEWEST.to_string()), Ok(Epoch(0)));
+        let newer = said("99").unwrap_err();
+        assert!(newer.contains("newer version of allod"), "{newer}");
     }
 
     #[test]

@@ -121,6 +121,22 @@ async fn logged(
     Ok(Some(entry.digest))
 }
 
+/// Which of these points are in the log of a shard.
+pub(super) async fn in_log(
+    link: &mut Link,
+    keys: &Keys,
+    (shard, points): (ShardId, Vec<Point>),
+    within: Duration,
+) -> Result<Vec<Point>, StoreError> {
+    let mut there = Vec::with_capacity(points.len());
+    for point in points {
+        if logged(link, keys, (shard, point.seq), within).await? == Some(point.digest) {
+            there.push(point);
+        }
+    }
+    Ok(there)
+}
+
 pub(super) async fn takes(link: &mut Link, keys: &Keys, shard: ShardId, within: Duration) -> Result<Takes, StoreError> {
     let mut command = Cmd::new();
     command.arg("HGET").arg(keys.head(shard)).arg("takes");

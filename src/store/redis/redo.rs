@@ -242,6 +242,12 @@ impl Redo {
         refuses.as_ref().map(|refusal| Arc::clone(&refusal.why))
     }
 
+    /// Does it refuse to keep anything until enough replicas have everything? The disk may work.
+    pub(super) fn awaits_replicas(&self) -> bool {
+        let is_for_replicas = |refusal: &Refusal| refusal.unwritten.is_none() && &*refusal.why != HANGS;
+        locked(&self.refuses).as_ref().is_some_and(is_for_replicas)
+    }
+
     /// Notes that nothing more can be kept for now.
     fn refuse(&self, why: &'static str) -> StoreError {
         let before = locked(&self.refuses).replace(Refusal { why: why.into(), unwritten: None });
@@ -342,7 +348,9 @@ pub(super) async fn put_aside(shared: &RedisShared, shard: ShardId, stays: Point
     let Some(redo) = &shared.redo else { return Ok(()) };
     let by = Instant::now() + DISK_WITHIN;
     let open = redo.opened(by).await?;
-    if redo.bytes() == 0 {
+    // What a failed flush left behind the end is perhaps whole: the next process would put it aside once more. The note takes
+    // its place.
+    if redo.bytes() == 0 && !open.has_rest {
         return Ok(());
     }
     let stays = shared.journal().kept_last(shard, stays);

@@ -113,7 +113,7 @@ pub(super) const LEFT: Script = Script {
     name: "left",
     text: include_str!("scripts/left.lua"),
     keys: &["log"],
-    arguments: &["count", "bytes"],
+    arguments: &["count", "sure", "bytes"],
     answers: &[],
 };
 pub(super) const ANEW: Script = Script {

@@ -14,6 +14,7 @@ use super::journal::{Move, Point};
 use super::late;
 use super::left;
 use super::link::{Link, PendingReads};
+use super::reach;
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
 use super::shared::RedisShared;
 use super::takes::Takes;
@@ -236,10 +237,13 @@ pub(super) async fn take_once(
         shared.sees_owner_on(link.number());
     }
     if head.token != known.token {
+        let unproved = shared.journal().unproved(shard, &past);
+        // The take-over stands whatever becomes of this. What is not proved stays in doubt.
+        let proved = reach::in_log(link, &shared.keys, (shard, unproved), ANSWER_WITHIN).await.unwrap_or_default();
         let after = Point::of(&head);
         let before = Point { token: head.parent, ..after };
         let mut journal = shared.journal();
-        journal.found(shard, &past);
+        journal.found(shard, &past, &proved);
         // An earlier process may have left its memory, and Redis may have applied one more call of it.
         if let Some(found) = found
             && let Some(author) = journal.author_of(shard, before.token)

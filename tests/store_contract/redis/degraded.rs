@@ -202,6 +202,70 @@ fn beyond_its_bound_nothing_more_is_acknowledged_until_the_replica_is_there() {
     assert_eq!(begun.held().len() as u64, 31 + acknowledged);
 }
 
+/// A call of two shards is refused for good, and is kept on the disk by the change of a third one. Its number in one of the
+/// two is given to another batch, and the process ends.
+#[test]
+fn what_was_refused_is_not_taken_for_acknowledged_by_the_next_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut replicated) = begun(directory.path(), |options| options) else { return };
+    let store = &replicated.begun.store;
+    let mut others = [1, 2].map(|shard| {
+        let mut head = wait(store.take(ShardId(shard), token(1))).unwrap();
+        let next = batch(&head, shard, vec![config_step(network(u128::from(shard) + 1))]);
+        let committed = wait(store.commit([next.clone()].into())).unwrap();
+        follow(&mut head, &next, &committed[0]);
+        head
+    });
+    let refused = [
+        batch(&replicated.begun.head, 0, vec![put("10.0.2.1", 200, None)]),
+        batch(&others[0], 1, vec![put("10.0.2.1", 200, Some(199))]),
+    ];
+    let refused = wait(store.commit(refused.into()));
+    assert!(matches!(refused, Err(CommitError::Mismatch { .. })), "{refused:?}");
+    let next = batch(&others[1], 2, vec![put("10.0.2.1", 200, None)]);
+    let committed = wait(store.commit([next.clone()].into())).unwrap();
+    follow(&mut others[1], &next, &committed[0]);
+    replicated.begun.commit(vec![put("10.0.2.2", 201, None)]).unwrap();
+    let mut replicated = next_process(replicated, directory.path());
+    replicated.begun.head = takes(&replicated.begun.store, 9);
+    assert_eq!(replicated.begun.held().len(), 31);
+    let taken = wait(replicated.begun.store.take(ShardId(1), token(9))).unwrap();
+    assert_eq!((taken.seq, taken.digest), (others[0].seq, others[0].digest));
+    assert_eq!(replicated.begun.store.figures().healed_batches, 0);
+    replicated.begun.commit(vec![put("10.0.2.3", 202, None)]).unwrap();
+}
+
+/// More was under way at once than is remembered. The replica is back before anything could be kept, and a change that waits
+/// for the other one finds both.
+#[test]
+fn what_could_not_be_kept_once_bars_nothing_when_the_replica_is_missing_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let settle = |options| RedisOptions { heal_bytes: 1, replicas: 2, ..degrading(options, directory.path()) };
+    let Some(mut replicated) = Replicated::new(2, settle) else { return };
+    let store = &replicated.begun.store;
+    let mut other = wait(store.take(ShardId(1), token(1))).unwrap();
+    let next = batch(&other, 1, vec![config_step(network(2))]);
+    let committed = wait(store.commit([next.clone()].into())).unwrap();
+    follow(&mut other, &next, &committed[0]);
+    replicated.cut_off(0);
+    let steps = || vec![put("10.0.1.1", 100, None)];
+    let [one, two] = [batch(&replicated.begun.head, 0, steps()), batch(&other, 1, steps())];
+    let unknown = wait(async { tokio::join!(store.commit([one].into()), store.commit([two].into())) });
+    assert!(matches!(unknown, (Err(CommitError::Unknown { .. }), Err(CommitError::Unknown { .. }))), "{unknown:?}");
+    assert!(store.obstacle().contains("is remembered no more"), "{}", store.obstacle());
+    assert_eq!(store.figures().redo_bytes, 0);
+    replicated.replicas[0].signal("-CONT");
+    insists(&mut replicated.begun, steps());
+    assert_eq!(replicated.begun.store.health(), StoreHealth::Ready);
+    wait(replicated.begun.store.meet(true)).unwrap();
+    replicated.cut_off(0);
+    let store = &replicated.begun.store;
+    meets_until(store, "it is missed", || store.figures().replicas_answering == 1);
+    assert_eq!(store.health(), StoreHealth::Ready, "{}", store.obstacle());
+    replicated.begun.commit(vec![put("10.0.1.2", 200, None)]).unwrap();
+    assert!(replicated.begun.store.figures().degraded);
+}
+
 /// What only the primary has when the process ends is in the file as well, and stays there until a replica has it.
 #[test]
 fn where_nothing_is_lost_nothing_is_played_and_the_file_is_kept_for_the_replica() {

@@ -435,6 +435,29 @@ fn what_an_owner_left_that_has_ended_is_given_back_by_the_one_that_went_on_from_
     assert_eq!((y.store.health(), y.store.late().len()), (StoreHealth::Ready, 0));
 }
 
+/// One change may be longer than all that is usually under way.
+#[test]
+fn what_was_under_way_is_given_back_by_the_one_that_went_on_from_it_however_long_it_is() {
+    let Some((mut server, _directories, mut x, mut y)) = two() else { return };
+    x.takes(1);
+    x.grants(5);
+    let () = server.ask(&["SAVE"]);
+    for long in [700 << 10, 1_500 << 10] {
+        let mut next = batch(&x.head, 0, vec![put(&format!("10.1.0.{}", x.head.seq.0), x.head.seq.0, None)]);
+        next.acts[0].reason = Some("x".repeat(long).into());
+        let committed = wait(x.store.commit([next.clone()].into())).unwrap();
+        follow(&mut x.head, &next, &committed[0]);
+    }
+    wait(x.store.release()).unwrap();
+    wait(x.store.close());
+    y.takes(2);
+    y.grants(5);
+    goes_back(&mut server);
+    until("the owner goes on", || wait(y.store.renew()).is_ok());
+    y.holds(12);
+    assert_eq!((y.store.health(), y.store.late().len()), (StoreHealth::Ready, 0));
+}
+
 /// All nodes were stopped in order, so none is running that would notice. An older copy of Redis is restored, and what was
 /// granted since would be granted once more.
 #[test]

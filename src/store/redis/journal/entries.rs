@@ -237,7 +237,7 @@ mod tests {
             &|journal| assert!(!journal.knows(shard, point(9, 6))),
             &|journal| assert!(!journal.leads(shard, point(9, 5), point(2, 6))),
             &|journal| assert!(journal.doubts(shard)),
-            &|journal| assert!(journal.found(shard, &takes).is_empty()),
+            &|journal| assert!(journal.found(shard, &takes, &[]).is_empty()),
             &|journal| assert_eq!(journal.stretches_to(shard, point(2, 6)).0.len(), 2),
             &|journal| journal.took(taken(0, point(2, 6), 3), Epoch(3)),
         ];

@@ -433,7 +433,7 @@ fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it
     let both = vec![step(0, 2, 9), step(1, 2, 4)];
     journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());
     let found =
-        |journal: &mut Journal, shard, takes: &str| journal.found(ShardId(shard), &Takes::parse(takes).unwrap());
+        |journal: &mut Journal, shard, takes: &str| journal.found(ShardId(shard), &Takes::parse(takes).unwrap(), &[]);
     for (shard, takes) in [(1, "3 2 3"), (0, "3 3 8"), (0, "3 2 7")] {
         assert_eq!(found(&mut journal, shard, takes), []);
     }
@@ -447,6 +447,77 @@ fn what_was_under_way_is_done_where_the_line_that_is_taken_later_goes_through_it
     assert_eq!(found(&mut journal, 0, "4 3 9,3 2 9,2 1 5"), of_both);
     assert!(!journal.doubts(ShardId(0)));
     assert_eq!(missing(&journal, point(2, 5)).unwrap(), [6, 7, 8, 9]);
+}
+
+/// A process before this one kept a call of two shards while it was under way. It may have been refused after that.
+#[test]
+fn what_was_under_way_before_counts_as_done_only_where_the_line_has_its_digest() {
+    let mut journal = Journal::new(1 << 20);
+    let both = vec![step(0, 2, 9), step(1, 2, 4)];
+    journal.restore(Deed::Commit(committing(&[(1, 3)])), vec![step(1, 2, 3)], true);
+    journal.restore(Deed::Commit(committing(&[(0, 9), (1, 4)])), both.clone(), false);
+    let (shard, takes) = (ShardId(0), Takes::parse("4 3 9,3 2 9,2 1 5").unwrap());
+    assert_eq!(journal.unproved(shard, &takes), [point(2, 9)]);
+    // Another batch had the number.
+    assert_eq!(journal.found(shard, &takes, &[Point { digest: Digest(1), ..point(2, 9) }]), []);
+    assert!(journal.standing().contains(&(ShardId(1), point(2, 3))));
+    assert_eq!(journal.unproved(shard, &Takes::parse("3 2 8").unwrap()), []);
+    assert_eq!(journal.found(shard, &takes, &[point(2, 9)]).len(), 2);
+    assert!(journal.standing().contains(&(ShardId(1), point(2, 4))));
+}
+
+/// The file says that it is not known to be done, and has much that came after it.
+#[test]
+fn what_turns_out_to_be_done_is_kept_as_such_however_long_ago_it_was_sent() {
+    let mut journal = Journal::new(1 << 20);
+    journal.restore(Deed::Commit(committing(&[(0, 9)])), vec![step(0, 2, 9)], false);
+    for seq in 1..=RECENT as u64 + 1 {
+        journal.restore(Deed::Commit(committing(&[(2, seq)])), vec![step(2, 2, seq)], true);
+    }
+    assert!(journal.unkept().unwrap().is_empty());
+    let takes = Takes::parse("4 3 9,3 2 9,2 1 5").unwrap();
+    assert_eq!(journal.found(ShardId(0), &takes, &[point(2, 9)]).len(), 1);
+    let unkept = journal.unkept().unwrap();
+    assert_eq!(unkept.iter().map(|one| (one.moves[0], one.applied)).collect::<Vec<_>>(), [(step(0, 2, 9), true)]);
+    journal.kept(&unkept);
+    assert!(journal.unkept().unwrap().is_empty());
+}
+
+/// Its number is given to another batch, if need be after many batches of other shards.
+#[test]
+fn what_was_refused_each_time_it_was_sent_is_not_done_nor_under_way_nor_kept() {
+    let takes = Takes::parse("4 3 9,3 2 9,2 1 5").unwrap();
+    let both = vec![step(0, 2, 9), step(1, 2, 4)];
+    let begun = || {
+        let mut journal = begun();
+        journal.applied(&[step(0, 2, 8)]);
+        journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());
+        journal.refused(&both);
+        journal
+    };
+    let mut journal = begun();
+    assert!(!journal.doubts(ShardId(0)) && !journal.doubts(ShardId(1)));
+    for seq in 1..=RECENT as u64 {
+        journal.sends(&call(), vec![step(2, 3, seq)]);
+        journal.applied(&[step(2, 3, seq)]);
+    }
+    let is_in = |unkept: Vec<Unkept>| unkept.iter().any(|one| one.moves == both);
+    assert!(!is_in(journal.unkept().unwrap()) && !is_in(journal.remembered()));
+    assert_eq!(journal.applied_last(), journal.sent);
+    let other = Move { after: Point { digest: Digest(1), ..point(2, 9) }, ..step(0, 2, 9) };
+    journal.sends(&call(), vec![other]);
+    journal.applied(&[other]);
+    assert_eq!(journal.found(ShardId(0), &takes, &[]), []);
+    assert!(!journal.standing().iter().any(|(shard, _)| *shard == ShardId(1)));
+    // It is sent again in its place: what follows it may have been sent meanwhile.
+    let mut journal = begun();
+    journal.sends(&call(), vec![step(0, 2, 10)]);
+    journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());
+    assert!(journal.doubts(ShardId(1)) && journal.leads(ShardId(0), point(2, 8), point(2, 10)));
+    // Of the first of two attempts nobody knows what became of it.
+    journal.sends(&committing(&[(0, 9), (1, 4)]), both.clone());
+    journal.refused(&both);
+    assert_eq!(journal.found(ShardId(0), &takes, &[]).len(), 2);
 }
 
 /// A call that commits these batches of shards, with token 2 in epoch 4.

@@ -137,7 +137,7 @@ impl Journal {
 
     /// Whose batches a take-over found, given the token that it ended. None if they are this process's, which it remembers.
     pub(in crate::store::redis) fn author_of(&self, shard: ShardId, before: Token) -> Option<Author> {
-        if self.restored.contains(&(shard, before)) {
+        if self.is_restored(shard, before) {
             return Some(Author::Before);
         }
         (!self.is_own(shard, before)).then_some(Author::Other)

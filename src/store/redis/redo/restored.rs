@@ -11,7 +11,7 @@ use crate::store::redis::journal::{Author, Deed, LoneBatch, Move, Point};
 use crate::store::redis::scripts::LoadedScript;
 use crate::store::redis::shared::RedisShared;
 use crate::store::redis::written::{self, Digests};
-use crate::store::{Batch, Epoch, Seq, ShardId, StoreError, codec};
+use crate::store::{Batch, Digest, Epoch, Seq, ShardId, StoreError, codec};
 
 /// Restores what an earlier process kept. `given_up`: until a shard is taken, it may go on even if it is not known what
 /// of this is missing.
@@ -68,14 +68,13 @@ pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, Stor
     let mut entries: Vec<(Redone, Moves)> = Vec::new();
     let mut places: HashMap<(ShardId, Point), usize> = HashMap::new();
     let first = |moves: &Moves| moves.first().map(|(one, _)| (one.shard, one.after));
-    for redone in found {
+    for (redone, moves) in without_refused(found)? {
         if let Redone::Aside(shard, stays) = redone {
             entries = in_order(entries);
             put_aside_of(&mut entries, shard, stays);
             places = (0..).zip(&entries).filter_map(|(at, (_, moves))| Some((first(moves)?, at))).collect();
             continue;
         }
-        let moves = moves_of(&redone)?;
         // An entry that Redis confirmed only later stays where it was written first, because its followers may lie in between.
         let before = first(&moves).and_then(|first| entries.get_mut(*places.get(&first)?));
         if let Some((before, _)) = before.filter(|entry| entry.1 == moves) {
@@ -89,6 +88,20 @@ pub(super) fn remaining(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, Stor
     }
     entries.retain(|(_, moves)| !moves.is_empty());
     Ok(in_order(entries))
+}
+
+/// Leaves out what was kept while it was under way and was refused after that: another batch got the number of one of its
+/// batches. A number is only used again after a definite refusal.
+fn without_refused(found: Vec<Redone>) -> Result<Vec<(Redone, Moves)>, StoreError> {
+    let with_moves = |redone: Redone| moves_of(&redone).map(|moves| (redone, moves));
+    let mut found = found.into_iter().map(with_moves).collect::<Result<Vec<_>, _>>()?;
+    let number = |one: &Move| (one.shard, one.after.token, one.after.seq);
+    let moved = found.iter().flat_map(|(_, moves)| moves);
+    let last: HashMap<_, Digest> = moved.map(|(one, _)| (number(one), one.after.digest)).collect();
+    let stands = |(one, _): &(Move, Epoch)| last.get(&number(one)) == Some(&one.after.digest);
+    let is_sure = |redone: &Redone| !matches!(redone, Redone::Commit { applied: false, .. });
+    found.retain(|(redone, moves)| is_sure(redone) || moves.iter().all(stands));
+    Ok(found)
 }
 
 /// Puts each entry after the one that it follows in each of its shards, and otherwise keeps the order of writing. An entry

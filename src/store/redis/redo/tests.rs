@@ -313,6 +313,62 @@ fn of_what_is_put_aside_stays_what_leads_to_the_point_that_is_named() {
     assert_eq!(opened(directory.path()).1, aside(Some(point(2, 6))));
 }
 
+/// The call in the first entry was under way in two shards when it was kept, and was refused after that. Another batch got
+/// its number in one of them.
+#[test]
+fn what_was_refused_after_it_was_kept_does_not_come_back_where_its_number_was_used_again() {
+    let another = |applied, shards: &[u16], seq, digest| {
+        let Redone::Commit { applied, mut batches } = commit(applied, shards, 2, seq) else { panic!("it is a commit") };
+        batches[0].1.1 = Digest(digest);
+        Redone::Commit { applied, batches }
+    };
+    let stays = |applied| (applied, vec![(3, Point { digest: Digest(1), ..point(2, 6) })]);
+    let refused = || commit(false, &[3, 4], 2, 6);
+    assert_eq!(left(vec![refused(), another(true, &[3], 6, 1)]), [stays(true)]);
+    assert_eq!(left(vec![refused(), another(false, &[3], 6, 1)]), [stays(false)]);
+    assert_eq!(left(vec![refused(), another(false, &[3], 6, 1), another(true, &[3], 6, 1)]), [stays(true)]);
+    // Also where that one was put aside since.
+    let aside = Redone::Aside(ShardId(3), None);
+    assert_eq!(left(vec![refused(), another(true, &[3], 6, 1), aside]), []);
+    // What is confirmed stays, and so does what nobody knows better of.
+    let both = |applied| (applied, vec![(3, point(2, 6)), (4, point(2, 6))]);
+    assert_eq!(left(vec![refused()]), [both(false)]);
+    assert_eq!(left(vec![refused(), commit(true, &[3, 4], 2, 6)]), [both(true)]);
+}
+
+/// The flush of the file failed, so no client was told; but all of it may be on the disk.
+#[tokio::test]
+async fn what_was_put_aside_is_not_found_by_the_next_process_though_only_its_flush_failed() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = shared(Some(opened(directory.path()).0));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    let refuses = Refusing::below(&redo);
+    locked(&refuses).push("synced");
+    append(&redo, &[commit(true, &[3], 2, 6)]).unwrap_err();
+    put_aside(&shared, ShardId(3), point(2, 5)).await.unwrap();
+    drop((shared, redo));
+    assert_eq!(left(opened(directory.path()).1), []);
+}
+
+/// The replicas are back, so more can be kept when they vanish the next time. Nothing may be written until then that would
+/// notice.
+#[tokio::test]
+async fn a_refusal_that_is_not_the_disks_is_over_once_replicas_have_everything_though_the_file_is_empty() {
+    let directory = tempfile::tempdir().unwrap();
+    let shared = shared(Some(opened(directory.path()).0));
+    let redo = Arc::clone(shared.redo.as_ref().unwrap());
+    assert!(!redo.awaits_replicas());
+    redo.refuse("some of what is to be kept is remembered no more");
+    assert!(redo.awaits_replicas());
+    super::empty(&shared, 0).await;
+    assert!(!redo.awaits_replicas() && redo.refuses().is_none());
+    // That the disk refuses something says nothing of replicas.
+    let refuses = Refusing::below(&redo);
+    locked(&refuses).push("written");
+    append(&redo, &deeds()[..1]).unwrap_err();
+    assert!(!redo.awaits_replicas() && redo.refuses().is_some());
+}
+
 /// Redis answers for two shards in any order: an entry that was kept before its answer came is kept again afterwards.
 #[test]
 fn what_is_kept_twice_is_played_once_where_it_was_kept_first_and_nobody_is_taken_to_know_less_than_he_was_told() {
