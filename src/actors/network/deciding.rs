@@ -42,8 +42,8 @@ fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<
 }
 
 impl NetworkActor {
-    /// Decides, but grants nothing while two claim an address here, nor lets a subnet go where it would be granted, and chooses no
-    /// address in a restored register that was not accepted yet.
+    /// Decides, but grants nothing while two claim an address here, nor lets space go to where it would be granted, and chooses
+    /// no address in a restored register that was not accepted yet.
     pub(super) fn decide_wary(
         &self,
         command: &Command,
@@ -54,8 +54,8 @@ impl NetworkActor {
                 Err(Box::new(restored()))
             }
             Ok(decision)
-                if (decision.grants() || matches!(command, Command::MoveOut { .. }))
-                    && !self.network.config().conflicts.is_empty() =>
+                if !self.network.config().conflicts.is_empty()
+                    && (decision.grants() || self.network.lets_space_go(command, &decision)) =>
             {
                 let (index, instance) = granted_to(command, &decision);
                 let (network, retry_after_ms) = (self.network.config().name.clone(), CONFLICTS_RETRY_AFTER_MS);
@@ -221,9 +221,10 @@ impl NetworkActor {
         if self.is_left_over() { Some(ShardTime::default()) } else { self.network.next_due() }
     }
 
-    /// Must the actor itself still release what the network holds?
+    /// Must the actor itself still release what the network holds? If late claims are all that keeps it, an operator decides.
     fn is_left_over(&self) -> bool {
-        self.left_over && self.network.config().purged
+        let config = self.network.config();
+        self.left_over && config.purged && (config.conflicts.is_empty() || self.network.entries() > 0)
     }
 
     /// Up to which time things that are due may end now. An outage begins before anybody knows of it: whatever fell due in it

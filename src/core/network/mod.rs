@@ -478,7 +478,8 @@ impl Network {
         if !self.holdings.anything_ends() {
             return None;
         }
-        if self.config.closed && self.holdings.held() == 0 && self.holdings.len() > 0 {
+        let is_over = self.config.closed && self.config.conflicts.is_empty() && self.holdings.held() == 0;
+        if is_over && self.holdings.len() > 0 {
             // The remains of a deleted network go at once.
             return Some(ShardTime::default());
         }
