@@ -177,6 +177,8 @@ pub struct NetworkActor {
     incarnation: u64,
     /// Units handed to the committer, over all incarnations; compared with the lane's `settled`.
     enqueued: u64,
+    /// The last of them that changes something.
+    changed: u64,
     published: Arc<Published>,
     phase: Phase,
     deferred: VecDeque<Deferred>,
@@ -232,6 +234,7 @@ impl NetworkActor {
             lane,
             incarnation,
             enqueued: 0,
+            changed: 0,
             published,
             phase,
             deferred: VecDeque::new(),

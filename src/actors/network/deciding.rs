@@ -107,6 +107,7 @@ impl NetworkActor {
     pub(super) fn apply(&mut self, steps: &[Step], now: ShardTime, unit: u64) -> Result<(), ()> {
         // The generations drawn for them are used.
         self.drawn.take();
+        self.changed = unit;
         let lost = self.mac_changes(steps).lost;
         self.forget_way_back();
         let (network, waiting) = (&mut self.network, &mut self.waiting);
