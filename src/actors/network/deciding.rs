@@ -5,19 +5,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use actix::prelude::*;
 use compact_str::CompactString;
+use hashbrown::HashSet;
 use tokio::time::Instant;
 
 use super::staging::{Staging, restored};
-use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
+use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, ScopesLeft, Tick};
 use crate::actors::{Fault, StopReason};
 use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, EventKind, Key, State, Step};
-use crate::core::types::{Generation, Owner, ShardTime};
+use crate::core::types::{Generation, Owner, Scope, ShardTime};
 use crate::limits::EXPIRE_STEPS_MAX;
 
 /// When to ask again if an operator has to decide.
@@ -142,6 +144,9 @@ impl NetworkActor {
             if self.scope_noted.as_ref() == Some(scope) {
                 continue;
             }
+            if let Some(left) = &mut self.scopes_left {
+                left.scopes.remove(scope);
+            }
             if !self.scopes.contains(scope) {
                 self.published.note_scope(scope);
                 self.scopes.insert(scope.clone());
@@ -173,8 +178,37 @@ impl NetworkActor {
         }
     }
 
-    /// Publishes which scopes hold something here, and forgets those that hold nothing any more.
+    /// Forgets scopes that hold nothing any more although something is under way, as always in a network that is never idle:
+    /// those that held nothing at an earlier moment up to which everything is durable by now, and that were granted nothing
+    /// since. What is in doubt now can bring none of them back.
+    pub(super) fn forget_scopes(&mut self) {
+        let settled = self.lane.settled.load(Ordering::Acquire);
+        // What is given up is settled, too, but this memory is worthless before it is.
+        if !self.stands() || self.scopes_left.as_ref().is_some_and(|left| settled < left.unit) {
+            return;
+        }
+        // A look costs as much as there are scopes, so there is none before a third of them may be gone.
+        if self.scopes_left.is_none() && 2 * self.scopes.len() <= 3 * self.network.scope_count() {
+            return;
+        }
+        let here: HashSet<Scope> = self.network.scope_names().into_iter().collect();
+        if let Some(ScopesLeft { mut scopes, .. }) = self.scopes_left.take() {
+            scopes.retain(|scope| !here.contains(scope));
+            self.scopes.retain(|scope| !scopes.contains(scope));
+            self.published.forget_scopes(&scopes);
+        }
+        let scopes: HashSet<Scope> = self.scopes.difference(&here).cloned().collect();
+        if !scopes.is_empty() {
+            self.scopes_left = Some(ScopesLeft { unit: self.enqueued, scopes });
+        }
+        // The next grant of any scope is to be noted.
+        self.scope_noted = None;
+    }
+
+    /// Publishes which scopes hold something here, and forgets those that hold nothing any more. Only if nothing is under way:
+    /// a release in doubt may turn out not to have happened.
     pub(super) fn publish_scopes(&mut self) {
+        self.scopes_left = None;
         let here = self.network.scope_names();
         if here.len() != self.scopes.len() || here.iter().any(|scope| !self.scopes.contains(scope)) {
             self.scopes = here.into_iter().collect();

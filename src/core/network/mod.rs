@@ -463,6 +463,11 @@ impl Network {
         held.chain(more).cloned().collect()
     }
 
+    /// How many scopes hold something, without those of which nothing is left but what was declined. Cost: O(1).
+    pub fn scope_count(&self) -> usize {
+        self.holdings.scope_names().len()
+    }
+
     /// The generation that the next grant gets.
     pub fn next_generation(&self) -> Generation {
         self.next_generation
