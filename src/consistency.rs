@@ -102,13 +102,16 @@
 //! grants the same addresses; B comes back and sees a later head: to B it looks as if nothing had gone back.* So each head
 //! names its token, its number and a digest of everything before it. Batches on an owner's own line are played again, byte
 //! for byte. The others become a *late journal*: claims that the present owner grants again if address and slot are free. If
-//! they are not, the network has a conflict, grants nothing, and lets no subnet go, until somebody decides; nobody loses an
+//! they are not, the network has a conflict. Until somebody decides it grants nothing and keeps all its space, or another
+//! network would grant an address that is claimed; nor is it deleted, because its claims exist nowhere else. Nobody loses an
 //! address, and no claim is dropped. [`store::late`](crate::store::late); shown by
 //! `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`,
 //! `a_redis_that_goes_back_past_an_owners_own_take_over_is_given_back_that_too`,
 //! `a_node_that_lost_the_register_while_it_was_cut_off_leaves_it_to_who_has_it_though_redis_forgot_that`,
 //! `a_node_that_stops_when_redis_went_back_gives_back_what_it_acknowledged_first`,
-//! `what_an_owner_acknowledged_that_was_cut_off_with_its_primary_comes_back_as_claims_and_conflicts`.
+//! `what_an_owner_acknowledged_that_was_cut_off_with_its_primary_comes_back_as_claims_and_conflicts`,
+//! `while_two_claim_an_address_its_network_keeps_its_space_and_is_not_deleted`,
+//! `a_deleted_network_keeps_its_undecided_claims_and_ends_when_the_last_is_decided`.
 //!
 //! - *A batch is under way when its owner is cut off. Redis applies it, the next owner continues from it, and then Redis
 //!   goes back to before it: the first owner does not know that there is something to give back, and the line of the next

@@ -181,7 +181,7 @@
 //!     - `a_claimant_of_a_rebuilt_machine_is_not_swept_because_of_a_stale_binding`
 //! - **I-14** *What a failover cut off.* Changes that a node acknowledged and that a failover of Redis cut off are given
 //!   back or wait for an operator, across every restart. Nobody loses an address to them, and a network with two claims to
-//!   one address grants nothing meanwhile.
+//!   one address grants nothing and keeps its space meanwhile.
 //!   - Kept by [`store::late`], [`serve`] (which brings it) and [`core::network`].
 //!   - Shown by
 //!     - `where_somebody_else_came_in_between_nothing_is_played_and_what_is_missing_is_put_aside`

@@ -45,7 +45,8 @@ impl KnownRecord {
 #[derive(Debug, Default)]
 pub struct Deployments {
     table: RwLock<BTreeMap<Scope, KnownRecord>>,
-    /// Latest plan of those that were deleted: no plan is given twice, whatever the clock says.
+    /// Latest plan that a record had which is gone, or was replaced by an older one: no plan is given twice, whatever the clock
+    /// says.
     floor: AtomicU64,
 }
 
@@ -89,7 +90,11 @@ impl Deployments {
     /// This is so now, durably; or a commit is on its way, and its lane must be found again.
     pub fn put(&self, name: &Scope, known: KnownRecord) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        table.insert(name.clone(), known);
+        let latest = known.record.as_ref().map(|record| record.plan);
+        let replaced = table.insert(name.clone(), known).and_then(|before| before.record);
+        if let Some(before) = replaced.filter(|before| Some(before.plan) > latest) {
+            self.floor.fetch_max(before.plan, Ordering::AcqRel);
+        }
     }
 
     /// It was deleted, durably; or there is none, and nothing that is under way would make it.
@@ -170,6 +175,30 @@ mod tests {
         deployments.remove(&name);
         assert!(deployments.next_plan(None, 1_000) > plan);
         assert!(deployments.next_plan(None, 10) > plan, "the clock went back");
+    }
+
+    /// Networks may still hold what the later one granted.
+    #[test]
+    fn a_plan_is_never_given_twice_also_where_its_record_was_replaced_by_an_older_one() {
+        let deployments = Deployments::default();
+        let name: Scope = "shop".parse().unwrap();
+        let of = |plan: u64| {
+            let version = crate::core::types::Version(1);
+            let (stage, uncommitted_since) = (crate::core::deployment::Stage::Open, None);
+            let record = Deployment {
+                name: name.clone(),
+                plan,
+                wishes: 0,
+                stage,
+                uncommitted_since,
+                settled: Vec::new(),
+                version,
+            };
+            KnownRecord { record: Some(Arc::new(record)), ..deployments.get(&name, |_| ShardId(0)) }
+        };
+        deployments.put(&name, of(1_000));
+        deployments.put(&name, of(900));
+        assert!(deployments.next_plan(Some(900), 950) > 1_000, "the clock went back");
     }
 
     #[test]

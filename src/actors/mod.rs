@@ -143,7 +143,7 @@ pub enum Fault {
         retry_after_ms: u64,
     },
     /// Two claim an address of a network since a failover, and an operator has not decided yet: the network grants nothing
-    /// new.
+    /// new, and keeps its space.
     Contested {
         /// The network.
         network: Name,
@@ -198,7 +198,8 @@ impl Fault {
             Fault::NotReady { reason, .. } => format!("a network is not ready ({})", reason.word()),
             Fault::Contested { network, .. } => format!(
                 "after a failover two holders claim one address of network `{network}`, so nothing new is granted there, \
-                 and no subnet leaves it, until an operator decides (cluster.conflicts, cluster.accept)"
+                 no subnet of it goes or becomes smaller, and it is not deleted, until an operator decides \
+                 (cluster.conflicts, cluster.accept)"
             ),
             Fault::Internal { id } => format!("a bug in the server; its log has the details under {id}"),
         }

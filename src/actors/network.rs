@@ -126,6 +126,15 @@ enum Phase {
     Gone,
 }
 
+/// Scopes that held nothing any more when something was still under way.
+#[derive(Debug)]
+struct ScopesLeft {
+    /// The last unit then.
+    unit: u64,
+    /// Without those that were granted something since.
+    scopes: HashSet<Scope>,
+}
+
 /// Has it been loading for longer than any request waits for it?
 fn is_long(shared: &Shared, since: tokio::time::Instant) -> bool {
     since.elapsed() > shared.deferred_max()
@@ -177,6 +186,8 @@ pub struct NetworkActor {
     incarnation: u64,
     /// Units handed to the committer, over all incarnations; compared with the lane's `settled`.
     enqueued: u64,
+    /// The last of them that changes something.
+    changed: u64,
     published: Arc<Published>,
     phase: Phase,
     deferred: VecDeque<Deferred>,
@@ -190,6 +201,7 @@ pub struct NetworkActor {
     scopes: HashSet<Scope>,
     /// The scope of the last grant, one of `scopes`.
     scope_noted: Option<Scope>,
+    scopes_left: Option<ScopesLeft>,
     /// What the timers were asked for since the last tick.
     asked: Cell<Option<TimersAsked>>,
     /// Requests, or work that takes as long, since the other networks and connections of this thread had their turn.
@@ -232,6 +244,7 @@ impl NetworkActor {
             lane,
             incarnation,
             enqueued: 0,
+            changed: 0,
             published,
             phase,
             deferred: VecDeque::new(),
@@ -241,6 +254,7 @@ impl NetworkActor {
             loads: 0,
             scopes,
             scope_noted: None,
+            scopes_left: None,
             asked: Cell::default(),
             turn: 0,
             misses,
@@ -448,8 +462,9 @@ impl Handler<Tick> for NetworkActor {
                 if matches!(self.phase, Phase::Serving) {
                     self.published.publish_figures(&self.network, self.shared.clock.boot_ms());
                     if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
-                        // Only what is durable: a release in doubt may turn out not to have happened.
                         self.publish_scopes();
+                    } else {
+                        self.forget_scopes();
                     }
                     if self.waiting.is_open() {
                         // What became free is not served while the store takes nothing.

@@ -282,6 +282,11 @@ impl Published {
         self.scopes.write().unwrap_or_else(PoisonError::into_inner).insert(scope.clone());
     }
 
+    /// Nothing of these scopes is here any more.
+    pub fn forget_scopes(&self, gone: &hashbrown::HashSet<Scope>) {
+        self.scopes.write().unwrap_or_else(PoisonError::into_inner).retain(|scope| !gone.contains(scope));
+    }
+
     /// All scopes that hold something.
     pub fn set_scopes(&self, scopes: HashSet<Scope>) {
         *self.scopes.write().unwrap_or_else(PoisonError::into_inner) = scopes;

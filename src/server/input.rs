@@ -94,6 +94,7 @@ macro_rules! grant_options {
             note: $params.note.take().map(|note| note.into_inner()),
             hostname: $params.hostname.take().map(|name| ::compact_str::CompactString::from(name.as_str())),
             mac: $params.mac.map($crate::server::input::mac),
+            macs_elsewhere: ::std::vec::Vec::new(),
         }
     };
 }

@@ -1,7 +1,7 @@
 //! Requests that are each legal never add up to more than a store can write, a queue can hold or a neighbour can bear.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use allod::actors::service::Hooks;
 use allod::core::command::Command;
@@ -9,6 +9,7 @@ use allod::limits;
 use allod::store::embedded::{EmbeddedOptions, EmbeddedStore};
 use serde_json::{Value, json};
 
+use crate::figures::shows;
 use crate::stores;
 use crate::support::{Client, TestServer, line, patient, wait_for};
 
@@ -425,4 +426,69 @@ fn an_address_that_is_held_in_very_many_realms_is_looked_up_in_one_of_them() {
     assert!(said.contains(&format!("{} networks", fit + 8)) && said.contains("`ip.get` with `realm`"), "{said}");
     let one = client.ok("ip.get", json!({"address": "10.0.0.5", "realm": "r7"}));
     assert_eq!((&one["network"], &one["state"]), (&json!("n7"), &json!("held")));
+}
+
+/// Ends a load, however its test ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Each job of a user may have a scope of its own, and the network of all of them something under way at any time.
+#[test]
+fn a_network_that_is_never_idle_forgets_the_scopes_that_have_nothing_there_any_more() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&asked);
+    let before_work = move |command: &Command| {
+        if matches!(command, Command::List(_)) {
+            counts.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let server = TestServer::hooked(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
+    let mut client = server.with_lan();
+    for scope in ["job", "other", "next"] {
+        client.ok("ip.allocate", json!({"network": "lan", "scope": scope, "owner": "a"}));
+    }
+    // The requests of some are under way while those of the others are answered.
+    server.store.commit_takes_ms.store(50, Ordering::Relaxed);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let _ends = Ends(&is_over);
+        for at in 0..4 {
+            let (mut client, is_over) = (server.client(), &is_over);
+            let steady = json!({"network": "lan", "owner": format!("steady/{at}")});
+            threads.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    client.ok("ip.allocate", steady.clone());
+                    client.ok("ip.release", steady.clone());
+                }
+            });
+            std::thread::sleep(std::time::Duration::from_millis(25));
+        }
+        for scope in ["job", "other"] {
+            client.ok("ip.release", json!({"network": "lan", "scope": scope, "owner": "a"}));
+        }
+        let is_asked = |client: &mut Client| {
+            let before = asked.load(Ordering::SeqCst);
+            client.ok("ip.list", json!({"scope": "job"}));
+            asked.load(Ordering::SeqCst) > before
+        };
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let mut forgets = false;
+        while !forgets && std::time::Instant::now() < end {
+            forgets = !is_asked(&mut client);
+        }
+        assert!(forgets, "it is asked for a scope of which it has nothing");
+    });
+    // What is under way may come to nothing.
+    server.store.hold();
+    server.client().hand_in("ip.release", json!({"network": "lan", "scope": "next", "owner": "a", "strict": true}));
+    shows(&server, &[("allod_network_addresses_held{family=\"4\",network=\"lan\",realm=\"default\"}", 0.0)]);
+    let before = asked.load(Ordering::SeqCst);
+    client.send("ip.list", json!({"scope": "next"}));
+    wait_for("that the network is asked for the other", || asked.load(Ordering::SeqCst) > before);
+    server.store.let_go();
 }

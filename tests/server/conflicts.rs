@@ -295,6 +295,73 @@ fn while_two_claim_an_address_its_network_grants_nothing_and_all_else_goes_on() 
     assert_eq!(client.ok("ip.allocate", ask("new"))["created"], true);
 }
 
+/// Elsewhere its space would be granted, with the address that two claim.
+#[test]
+fn while_two_claim_an_address_its_network_keeps_its_space_and_is_not_deleted() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.1.0.0/24"}));
+    client.ok("network.create", json!({"name": "wan"}));
+    client.ok("ip.allocate", ask("web"));
+    find(&server, "lan", &[claim("10.0.0.2", "late", 77)]);
+    client.ok("ip.release", ask("web"));
+    let of = |cidr: &str| json!({"network": "lan", "subnet": cidr});
+    let smaller = json!({"network": "lan", "subnet": "10.0.0.0/24", "set": {"cidr": "10.0.0.128/25", "gateway": null}});
+    let others = json!({"network": "lan", "set": {"subnets": [{"cidr": "10.1.0.0/24"}]}});
+    let delete = |more: &str| json!({"network": "lan", more: true});
+    for (method, params) in [
+        ("subnet.remove", of("10.0.0.0/24")),
+        ("subnet.remove", of("10.1.0.0/24")),
+        ("subnet.modify", smaller),
+        ("network.update", others),
+        ("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "wan"})),
+        ("subnet.move", json!({"network": "lan", "subnet": "10.0.0.0/24", "to": "wan", "dry_run": true})),
+        ("network.delete", json!({"network": "lan"})),
+        ("network.delete", delete("force")),
+        ("network.delete", delete("purge")),
+        ("network.delete", delete("dry_run")),
+    ] {
+        assert_eq!(reason(&mut client, method, params.clone()), "conflicts", "{method} {params}");
+    }
+    // What takes nothing away goes on.
+    client.ok("subnet.modify", json!({"network": "lan", "subnet": "10.1.0.0/24", "set": {"cidr": "10.1.0.0/23"}}));
+    client.ok("subnet.add", json!({"network": "lan", "cidr": "10.3.0.0/24"}));
+    client.ok("subnet.move", json!({"network": "lan", "subnet": "10.1.0.0/23", "to": "lan"}));
+    client.ok("cluster.accept", json!({"network": "lan"}));
+    client.ok("subnet.remove", of("10.0.0.0/24"));
+    client.ok("network.delete", json!({"network": "lan"}));
+}
+
+/// Its claims exist nowhere else, and nobody has decided them.
+#[test]
+fn a_deleted_network_keeps_its_undecided_claims_and_ends_when_the_last_is_decided() {
+    for cooldown in [0, 3_600] {
+        let server = TestServer::new();
+        let mut client = server.with_lan();
+        client.ok("network.update", json!({"network": "lan", "set": {"cooldown_seconds": cooldown}}));
+        for owner in ["web", "db"] {
+            client.ok("ip.allocate", ask(owner));
+        }
+        let lan = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().to_owned();
+        client.ok("network.delete", json!({"network": "lan", "force": true}));
+        find(&server, &lan, &[claim("10.0.0.2", "late", 77), claim("10.0.0.9", "later", 78)]);
+        for owner in ["web", "db"] {
+            client.ok("ip.release", json!({"network": lan, "owner": owner}));
+        }
+        let wan = json!({"name": "wan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+        assert_eq!(reason(&mut client, "network.delete", json!({"network": lan})), "conflicts");
+        for address in ["10.0.0.2", "10.0.0.9"] {
+            assert_eq!(client.kind("network.create", wan.clone()), "overlap", "before {address} is decided");
+            let accepted = client.ok("cluster.accept", json!({"network": lan, "address": address}))["accepted"].clone();
+            assert_eq!(accepted[0]["address"], address, "{accepted}");
+        }
+        wait_for("its end", || client.call("network.get", json!({"network": lan})).get("error").is_some());
+        client.ok("network.create", wan);
+        let told = client.ok("events.history", json!({"address": "10.0.0.9"}))["events"].clone();
+        assert_eq!(told.as_array().unwrap().last().unwrap()["type"], "conflict", "{told}");
+    }
+}
+
 #[test]
 fn who_asks_for_several_is_told_which_of_them_waits_for_the_operator() {
     let server = TestServer::new();

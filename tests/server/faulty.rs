@@ -57,6 +57,10 @@ pub struct FaultyStore {
     state: Mutex<Inner>,
     /// While false, commits wait.
     open: watch::Sender<bool>,
+    /// How long each commit takes, one after the other.
+    pub commit_takes_ms: std::sync::atomic::AtomicU64,
+    /// The commit that is made now.
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// While false, loads wait.
     loads: watch::Sender<bool>,
     /// Which of its files are damaged.
@@ -116,6 +120,8 @@ impl FaultyStore {
             inner,
             state: Mutex::new(state),
             open: watch::Sender::new(true),
+            commit_takes_ms: 0.into(),
+            turn: Arc::default(),
             loads: watch::Sender::new(true),
             overtaken: false.into(),
             loads_fail: false.into(),
@@ -314,8 +320,12 @@ impl Store for FaultyStore {
             | Fault::Hang => None,
             Fault::Panic => panic!("as asked"),
         };
-        let inner = Arc::clone(&self.inner);
+        let (inner, turn) = (Arc::clone(&self.inner), Arc::clone(&self.turn));
+        let takes = Duration::from_millis(self.commit_takes_ms.load(Ordering::Relaxed));
         Box::pin(async move {
+            // Whoever waits gets it in order.
+            let _turn = if takes.is_zero() { None } else { Some(turn.lock().await) };
+            tokio::time::sleep(takes).await;
             open.wait_for(|open| *open).await.unwrap();
             let answer = match applied {
                 Some(batches) => Some(inner.commit(batches).await),

@@ -2,10 +2,13 @@
 
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use allod::actors::service::Hooks;
 use allod::core::command::Command as Asked;
+use allod::core::network::Entries;
+use allod::store::{ShardImage, Store};
 use serde_json::{Value, json};
 
 use crate::self_check::{create, until_found};
@@ -177,6 +180,52 @@ fn a_network_that_is_not_what_is_stored_stays_stopped_with_its_memory_where_its_
     }
     let (_, ready) = http(server.running.http, "GET /readyz", b"");
     assert!(ready.contains("network `lan` was stopped because its self-check"), "{ready}");
+}
+
+/// The answer to a read is nothing that the memory has and the store lacks.
+#[test]
+fn a_network_that_is_not_what_is_stored_keeps_its_memory_where_its_actor_dies_while_a_read_waits_for_its_proof() {
+    let before_work = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
+    let (server, mut client, held) = differing(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
+    let get = json!({"network": "lan", "address": held});
+    server.store.proof_takes_ms.store(2_000, Ordering::SeqCst);
+    let proofs = || server.store.proofs_begun.load(Ordering::SeqCst);
+    let before = proofs();
+    client.raw(line(1, "ip.get", &get));
+    if !server.store.info().ownership_is_standing {
+        wait_for("that it waits for its proof", || proofs() > before);
+    }
+    let mut other = server.client();
+    assert_eq!(other.kind("network.usage", json!({"network": "lan"})), "not_ready");
+    server.store.proof_takes_ms.store(0, Ordering::SeqCst);
+    wait_for("that it answers again", || other.call("ip.get", get.clone()).get("result").is_some());
+    let refused = other.call("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    assert_eq!(refused["error"]["data"]["reason"], "differs", "{refused}");
+}
+
+/// For a while the store has something of it that cannot be loaded, until somebody repairs that.
+#[test]
+fn a_network_that_crashed_too_often_stays_stopped_where_it_could_not_be_loaded_in_between() {
+    let before_work = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
+    let (server, mut client) = crashed_with(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
+    let torn = |image: &mut ShardImage| {
+        for network in &mut image.networks {
+            let mut entries: Vec<_> = std::mem::take(&mut network.entries).into_iter().collect();
+            let again = entries.last().map(|(_, entry)| ("10.0.7.7".parse().unwrap(), entry.clone()));
+            entries.extend(again);
+            network.entries = Entries::of_any_order(entries);
+        }
+    };
+    *server.store.reads_as.lock().unwrap() = Some(Box::new(torn));
+    assert_eq!(client.kind("network.usage", json!({"network": "lan"})), "not_ready");
+    let ready = || http(server.running.http, "GET /readyz", b"").1;
+    client.call("network.get", json!({"network": "lan"}));
+    wait_for("that it cannot be loaded", || ready().contains("cannot be loaded"));
+    *server.store.reads_as.lock().unwrap() = None;
+    let ask = json!({"network": "lan", "owner": "b"});
+    wait_for("that it can be", || client.kind("ip.allocate", ask.clone()) != "not_ready");
+    let refused = client.call("ip.allocate", ask);
+    assert_eq!(refused["error"]["data"]["reason"], "crashes", "{refused}");
 }
 
 #[test]

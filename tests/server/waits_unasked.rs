@@ -2,6 +2,7 @@
 //! else, and the waiters are served once it can be asked again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use allod::actors::service::Hooks;
@@ -124,6 +125,27 @@ fn who_waits_for_a_network_that_is_contested_and_another_one_holds_the_other_up_
 fn who_waits_for_a_network_that_is_loading_and_another_one_holds_the_other_up_for_nobody() {
     the_others_go_on(Trouble::Loading, true);
     the_others_go_on(Trouble::Loading, false);
+}
+
+/// It would be run a second time as soon as the other network can be asked.
+#[test]
+fn a_crash_in_one_of_several_networks_is_told_whatever_is_in_the_way_in_another() {
+    let decided = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&decided);
+    let bombs = move |command: &Command| {
+        if matches!(command, Command::Acquire(ask) if ask.items[0].index == 1) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            panic!("as asked");
+        }
+    };
+    let server = TestServer::hooked(Hooks { before_decide: Some(Arc::new(bombs)), ..patient() });
+    let mut client = server.client();
+    let [first, second] = two(&mut client);
+    Trouble::Contested.begin(&server, &first);
+    let ips = json!([{ "network": first }, { "network": second }]);
+    let asked = json!({"owner": "w", "ips": ips, "wait_seconds": 3_600});
+    assert_eq!(client.kind("ip.acquire", asked), "internal");
+    assert_eq!(decided.load(Ordering::SeqCst), 1);
 }
 
 #[test]

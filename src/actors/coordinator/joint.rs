@@ -392,21 +392,21 @@ fn mac_once_in_a_realm(asks: &[AskOf]) -> Result<(), Refusal> {
 }
 
 /// Ranks refusals of items: by the protocol's order, then by place in the request. Any fault that is not a refusal comes
-/// before all of them.
+/// before all of them, and first of all a crash: what crashed is not run again, whatever else is in the way.
 pub(super) fn rank(fault: &Fault) -> (u8, usize) {
     match fault {
-        Fault::Refused(refusal) => {
-            let index = if let Refusal::OfItem { index, .. } = refusal { *index } else { 0 };
-            (refusal.precedence().saturating_add(1), index)
-        }
-        Fault::Contested { index, .. } => (0, index.unwrap_or(0)),
+        Fault::Internal { .. } => (0, 0),
+        Fault::Contested { index, .. } => (1, index.unwrap_or(0)),
         Fault::Overloaded { .. }
         | Fault::Unavailable { .. }
         | Fault::StoreAway { .. }
         | Fault::NotReady { .. }
         | Fault::Stopped { .. }
-        | Fault::CursorLost { .. }
-        | Fault::Internal { .. } => (0, 0),
+        | Fault::CursorLost { .. } => (1, 0),
+        Fault::Refused(refusal) => {
+            let index = if let Refusal::OfItem { index, .. } = refusal { *index } else { 0 };
+            (refusal.precedence().saturating_add(2), index)
+        }
     }
 }
 

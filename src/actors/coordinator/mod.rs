@@ -31,6 +31,8 @@ mod job;
 mod joint;
 mod lists;
 mod locked;
+#[cfg(test)]
+mod made_macs;
 mod maps;
 mod moves;
 mod proved;

@@ -23,6 +23,8 @@ const RESTART_AFTER: [Duration; 4] =
 pub(super) struct Restart {
     times: usize,
     last: Instant,
+    /// What stopped it before the store had something of it that cannot be loaded.
+    stopped: Option<StopReason>,
 }
 
 /// What a network is started again from.
@@ -43,7 +45,7 @@ impl Directory {
         // does not know of it.
         dead.lane.incarnation.fetch_add(1, Ordering::AcqRel);
         let now = Instant::now();
-        let restart = self.restarts.entry(dead.id).or_insert(Restart { times: 0, last: now });
+        let restart = self.restarts.entry(dead.id).or_insert(Restart { times: 0, last: now, stopped: None });
         if now - restart.last > Duration::from_secs(60) {
             restart.times = 0;
         }
@@ -82,14 +84,19 @@ impl Directory {
                 return act.remove(id);
             };
             let now = act.shared.shard_time(lane.shard);
+            let mut restart = act.restarts.get_mut(&id);
+            let before = restart.as_mut().and_then(|restart| restart.stopped.take());
+            let stopped = published.stopped().and_then(StopReason::without_memory).or(before);
             match Network::load(image.config, image.subnets, image.entries, loaded.floor, now) {
                 Ok(network) => {
                     act.starting.remove(&id);
-                    published.note_stopped(published.stopped().and_then(StopReason::without_memory));
+                    published.note_stopped(stopped);
                     act.started_again(network, lane, published, permits);
                 }
                 Err(problem) => {
                     tracing::error!(network = %id, problem, "what the store has of it cannot be loaded");
+                    // Once it can be, what stopped it stops it still.
+                    restart.into_iter().for_each(|restart| restart.stopped = stopped);
                     published.note_loading(false);
                     published.note_stopped(Some(StopReason::Unloadable));
                     // Tried again with the longest pause; meanwhile the mailbox is closed and requests are `not_ready`.

@@ -31,7 +31,12 @@ pub(in crate::actors) async fn service() -> Arc<Shared> {
     service::start(parts).await.unwrap()
 }
 
-async fn settle(shared: &Shared, intent: Option<NotedIntent>, standing: &DurableNetwork, created: Option<Generation>) {
+pub(in crate::actors) async fn settle(
+    shared: &Shared,
+    intent: Option<NotedIntent>,
+    standing: &DurableNetwork,
+    created: Option<Generation>,
+) {
     let (done, settled) = oneshot::channel();
     let intent = intent.and_then(NotedIntent::hand_over);
     shared.directory().try_send(SettleAct { intent, standing: standing.clone(), created, done }).unwrap();

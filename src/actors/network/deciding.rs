@@ -5,19 +5,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use actix::prelude::*;
 use compact_str::CompactString;
+use hashbrown::HashSet;
 use tokio::time::Instant;
 
 use super::staging::{Staging, restored};
-use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, Tick};
+use super::{NetworkActor, PANIC_WINDOW, PANICS_MAX, Phase, ScopesLeft, Tick};
 use crate::actors::{Fault, StopReason};
 use crate::core::command::{self, Command};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, EventKind, Key, State, Step};
-use crate::core::types::{Generation, Owner, ShardTime};
+use crate::core::types::{Generation, Owner, Scope, ShardTime};
 use crate::limits::EXPIRE_STEPS_MAX;
 
 /// When to ask again if an operator has to decide.
@@ -42,8 +44,8 @@ fn granted_to(command: &Command, decision: &Decision) -> (Option<usize>, Option<
 }
 
 impl NetworkActor {
-    /// Decides, but grants nothing while two claim an address here, nor lets a subnet go where it would be granted, and chooses no
-    /// address in a restored register that was not accepted yet.
+    /// Decides, but grants nothing while two claim an address here, nor lets space go to where it would be granted, and chooses
+    /// no address in a restored register that was not accepted yet.
     pub(super) fn decide_wary(
         &self,
         command: &Command,
@@ -54,8 +56,8 @@ impl NetworkActor {
                 Err(Box::new(restored()))
             }
             Ok(decision)
-                if (decision.grants() || matches!(command, Command::MoveOut { .. }))
-                    && !self.network.config().conflicts.is_empty() =>
+                if !self.network.config().conflicts.is_empty()
+                    && (decision.grants() || self.network.lets_space_go(command, &decision)) =>
             {
                 let (index, instance) = granted_to(command, &decision);
                 let (network, retry_after_ms) = (self.network.config().name.clone(), CONFLICTS_RETRY_AFTER_MS);
@@ -107,6 +109,7 @@ impl NetworkActor {
     pub(super) fn apply(&mut self, steps: &[Step], now: ShardTime, unit: u64) -> Result<(), ()> {
         // The generations drawn for them are used.
         self.drawn.take();
+        self.changed = unit;
         let lost = self.mac_changes(steps).lost;
         self.forget_way_back();
         let (network, waiting) = (&mut self.network, &mut self.waiting);
@@ -141,6 +144,9 @@ impl NetworkActor {
             if self.scope_noted.as_ref() == Some(scope) {
                 continue;
             }
+            if let Some(left) = &mut self.scopes_left {
+                left.scopes.remove(scope);
+            }
             if !self.scopes.contains(scope) {
                 self.published.note_scope(scope);
                 self.scopes.insert(scope.clone());
@@ -172,8 +178,37 @@ impl NetworkActor {
         }
     }
 
-    /// Publishes which scopes hold something here, and forgets those that hold nothing any more.
+    /// Forgets scopes that hold nothing any more although something is under way, as always in a network that is never idle:
+    /// those that held nothing at an earlier moment up to which everything is durable by now, and that were granted nothing
+    /// since. What is in doubt now can bring none of them back.
+    pub(super) fn forget_scopes(&mut self) {
+        let settled = self.lane.settled.load(Ordering::Acquire);
+        // What is given up is settled, too, but this memory is worthless before it is.
+        if !self.stands() || self.scopes_left.as_ref().is_some_and(|left| settled < left.unit) {
+            return;
+        }
+        // A look costs as much as there are scopes, so there is none before a third of them may be gone.
+        if self.scopes_left.is_none() && 2 * self.scopes.len() <= 3 * self.network.scope_count() {
+            return;
+        }
+        let here: HashSet<Scope> = self.network.scope_names().into_iter().collect();
+        if let Some(ScopesLeft { mut scopes, .. }) = self.scopes_left.take() {
+            scopes.retain(|scope| !here.contains(scope));
+            self.scopes.retain(|scope| !scopes.contains(scope));
+            self.published.forget_scopes(&scopes);
+        }
+        let scopes: HashSet<Scope> = self.scopes.difference(&here).cloned().collect();
+        if !scopes.is_empty() {
+            self.scopes_left = Some(ScopesLeft { unit: self.enqueued, scopes });
+        }
+        // The next grant of any scope is to be noted.
+        self.scope_noted = None;
+    }
+
+    /// Publishes which scopes hold something here, and forgets those that hold nothing any more. Only if nothing is under way:
+    /// a release in doubt may turn out not to have happened.
     pub(super) fn publish_scopes(&mut self) {
+        self.scopes_left = None;
         let here = self.network.scope_names();
         if here.len() != self.scopes.len() || here.iter().any(|scope| !self.scopes.contains(scope)) {
             self.scopes = here.into_iter().collect();
@@ -221,9 +256,10 @@ impl NetworkActor {
         if self.is_left_over() { Some(ShardTime::default()) } else { self.network.next_due() }
     }
 
-    /// Must the actor itself still release what the network holds?
+    /// Must the actor itself still release what the network holds? If late claims are all that keeps it, an operator decides.
     fn is_left_over(&self) -> bool {
-        self.left_over && self.network.config().purged
+        let config = self.network.config();
+        self.left_over && config.purged && (config.conflicts.is_empty() || self.network.entries() > 0)
     }
 
     /// Up to which time things that are due may end now. An outage begins before anybody knows of it: whatever fell due in it

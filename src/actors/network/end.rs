@@ -73,10 +73,10 @@ impl NetworkActor {
 
 impl Drop for NetworkActor {
     /// Of one that dies while it is stopped, and is what nobody else has: who comes after it shows that on. A request that only reads
-    /// changed nothing of it.
+    /// changed nothing of it, and neither does an answer that still waits for a proof.
     fn drop(&mut self) {
         let shows = matches!(self.phase, Phase::Stopped(why) if why.shows_memory());
-        let is_durable = self.stands() && self.lane.settled.load(Ordering::Acquire) == self.enqueued;
+        let is_durable = self.stands() && self.lane.settled.load(Ordering::Acquire) >= self.changed;
         if shows
             && is_durable
             && std::thread::panicking()

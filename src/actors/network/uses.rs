@@ -14,7 +14,8 @@ use crate::core::types::Mac;
 use crate::limits::PARTED_CHANGE_BYTES;
 use crate::store::{StoreHealth, TransactionId, size, step_lets_go};
 
-/// How often a decision is repeated when another network turns out to use a MAC: a generated MAC is drawn anew each time.
+/// How often a decision is repeated when another network turns out to use a MAC: a generated MAC is drawn anew each time. An
+/// acquire keeps those that no other network uses.
 const ATTEMPTS: usize = 16;
 
 /// MACs that steps begin or cease to use.
@@ -54,7 +55,9 @@ impl NetworkActor {
             return Ok(Err(refusal.into()));
         }
         let mut moment = command::Context { mac_elsewhere: self.mac_elsewhere(command, transaction), ..moment };
+        let mut again: Option<Command> = None;
         for _ in 0..ATTEMPTS {
+            let command = again.as_ref().unwrap_or(command);
             let decided = self.decide_wary(command, moment)?;
             if let Some(fault) = self.not_taken_by_store(command, &decided) {
                 return Ok(Err(fault));
@@ -84,12 +87,31 @@ impl NetworkActor {
             match claimed {
                 Ok(macs) => return Ok(Ok((decision, Claims { macs, room }))),
                 Err(taken) => {
-                    moment = command::Context { mac_elsewhere: Some(taken), entropy: self.draws.draw(), ..moment };
+                    moment = command::Context { mac_elsewhere: Some(taken), ..moment };
+                    match self.without_those_elsewhere(command, &gained, transaction) {
+                        Some(next) => again = Some(next),
+                        None => moment.entropy = self.draws.draw(),
+                    }
                 }
             }
         }
         let problem = "no free MAC was found under the network's prefix; set another `l2.mac_prefix`".to_owned();
         Ok(Err(Refusal::Taken { problem, network: None, address: None, held_by: None, used_in: None }.into()))
+    }
+
+    /// The same acquire, which makes none of these MACs that another network uses. With other draws for all of it, many
+    /// addresses would hardly ever be free of collisions, even if nearly all of the prefix is unused.
+    fn without_those_elsewhere(
+        &self,
+        command: &Command,
+        made: &[(Mac, Address)],
+        transaction: Option<TransactionId>,
+    ) -> Option<Command> {
+        let Command::Acquire(ask) = command else { return None };
+        let mut ask = ask.clone();
+        let elsewhere = made.iter().map(|(mac, _)| *mac).filter(|mac| self.elsewhere(*mac, transaction).is_some());
+        ask.options.macs_elsewhere.extend(elsewhere);
+        Some(Command::Acquire(ask))
     }
 
     /// Refuses an acquire that releases so much that others would have to wait for it.

@@ -59,6 +59,9 @@ pub struct GrantOptions {
     pub hostname: Option<CompactString>,
     /// Hardware address.
     pub mac: Option<MacWish>,
+    /// MACs that other networks of the realm were found to use: none of these is made. Known only where it is decided.
+    #[serde(skip)]
+    pub macs_elsewhere: Vec<Mac>,
 }
 
 /// `ip.allocate`.

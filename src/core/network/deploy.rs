@@ -306,7 +306,9 @@ impl Network {
                 planned.settled = before.settled.filter(again);
                 planned.back = before.back.filter(|back| again(&back.plan));
                 planned.revived = before.revived.filter(|(plan, _)| again(plan));
-                planned.kept = held.lease.map(|_| ask.plan);
+                // A lease that is found only by a repeat was given behind the apply.
+                let found = if ask.is_repeat() { before.kept.filter(again) } else { Some(ask.plan) };
+                planned.kept = found.filter(|_| held.lease.is_some());
                 let names_it = *is_named && held.kind == ReservationKind::Dynamic;
                 planned.was_chosen = before.was_chosen.filter(again).or(names_it.then_some(ask.plan));
                 if let Some(was) = held.obsolete.as_deref() {

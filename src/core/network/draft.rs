@@ -65,7 +65,7 @@ pub(super) struct Draft<'a> {
 struct Ledger {
     /// The result of the steps by address, once there are many.
     sum: Option<Box<Sum>>,
-    /// MACs that were given in this request.
+    /// MACs that were given in this request, or are not to be made in it.
     macs: Vec<Mac>,
     /// Reservations that were let go in this request.
     let_go: BTreeSet<Address>,

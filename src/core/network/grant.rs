@@ -50,6 +50,7 @@ impl Network {
             self.is_open()?;
         }
         let mut draft = Draft::new(self, context);
+        draft.makes_none_of(&ask.options.macs_elsewhere);
         draft.asks_for(ask.items.iter().map(|item| ask.slot(item)));
         // Everything else that the owner holds goes, so it is not handed to another slot of the owner by a promise.
         draft.letting_go = ask.exact.then(|| (ask.scope.clone(), Some(ask.owner.clone())));

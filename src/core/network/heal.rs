@@ -1,7 +1,8 @@
 //! Brings back what was acknowledged on a line that a failover cut off, as claims that may fail. If the address is
 //! free, it is held again as it was, under the generation that its holder knows. Otherwise the claim is a *conflict*: it is
 //! kept with the network's configuration, and nothing new is granted here, until an operator has decided it, or until the
-//! claim is brought once more and its holder has the address by then.
+//! claim is brought once more and its holder has the address by then. Until then the network keeps its space, and a deleted
+//! one does not end.
 //!
 //! Nobody ever loses an address by this: after the cut, somebody else may have been given the address, or its holder another
 //! one.
@@ -22,11 +23,11 @@ use super::Network;
 use super::draft::Draft;
 use super::holdings::covered;
 use crate::core::address::{Address, Cidr, Range};
-use crate::core::command::{Context, Heal};
+use crate::core::command::{Command, Configure, Context, Heal};
 use crate::core::outcome::{Contested, Decision, Healing, Outcome, Present};
 use crate::core::refusal::{Missing, Refusal};
 use crate::core::state::{
-    Conflict, Entry, Event, EventKind, Key, Lease, NetworkConfig, NetworkKind, Reservation, State, Step,
+    Conflict, Entry, Event, EventKind, Key, Lease, NetworkConfig, NetworkKind, Reservation, State, Step, SubnetConfig,
 };
 use crate::core::types::{SlotKey, Version};
 use crate::limits::{CONFLICTS_MAX, LEASE_GRACE_SECONDS};
@@ -98,7 +99,7 @@ impl Network {
             // A known conflict whose claim was brought again while its holder has the address: there is nothing left to decide.
             let is_settled = self.config.conflicts.iter().any(|known| !conflicts.contains(known));
             let event = is_settled.then_some(Event { kind: EventKind::NetworkChanged, before: None });
-            draft.steps.push(self.with_conflicts(conflicts, event));
+            self.leave_conflicts(&mut draft.steps, conflicts, event);
         }
         draft.finish(Outcome::Healed(done))
     }
@@ -181,10 +182,38 @@ impl Network {
         Step { key, expect: state.as_ref().map(State::mark), state, event: Some(event) }
     }
 
-    fn with_conflicts(&self, conflicts: Vec<Conflict>, event: Option<Event>) -> Step {
+    /// Leaves these conflicts to be decided. A deleted network that was kept only for those from before goes with the last; if
+    /// something still cools in it, it goes with that, at once (`next_due`).
+    fn leave_conflicts(&self, steps: &mut Vec<Step>, conflicts: Vec<Conflict>, event: Option<Event>) {
+        if self.config.closed && conflicts.is_empty() && self.holdings.len() == 0 {
+            return steps.extend(self.end());
+        }
         let version = self.config.version;
         let config = NetworkConfig { conflicts, version: Version(version.0 + 1), ..(*self.config).clone() };
-        Step { key: Key::Config, expect: Some(version.0), state: Some(State::Config(Arc::new(config))), event }
+        let state = Some(State::Config(Arc::new(config)));
+        steps.push(Step { key: Key::Config, expect: Some(version.0), state, event });
+    }
+
+    /// Does a decision let space of the network go, so that another one may grant it? As long as late claims are undecided that
+    /// is not carried out, because the address of a claim may lie there.
+    pub fn lets_space_go(&self, command: &Command, decision: &Decision) -> bool {
+        let shrinks = |step: &Step| {
+            let Key::Subnet(id) = step.key else { return false };
+            let before = self.subnets.iter().find(|subnet| subnet.id == id);
+            let keeps = |before: &SubnetConfig| match &step.state {
+                Some(State::Subnet(after)) => after.cidr.range().covers(before.cidr.range()),
+                _ => false,
+            };
+            before.is_some_and(|before| !keeps(before))
+        };
+        match command {
+            // It is only judged.
+            Command::MoveOut { bytes_max: None, .. } => false,
+            // Even if it still holds something: whoever deletes it is told of the claims first.
+            Command::Configure { change, .. } if matches!(**change, Configure::Delete { .. }) => true,
+            Command::Configure { .. } | Command::MoveOut { .. } => decision.steps.iter().any(shrinks),
+            _ => false,
+        }
     }
 
     /// `cluster.conflicts`: each late claim, with who has the address, what its holder has instead, or who has its MAC here.
@@ -230,7 +259,7 @@ impl Network {
         }
         if !accepted.is_empty() {
             let event = Event { kind: EventKind::NetworkChanged, before: None };
-            steps.push(self.with_conflicts(left, Some(event)));
+            self.leave_conflicts(&mut steps, left, Some(event));
         }
         let outcome = Outcome::Accepted(self.contested(&accepted));
         Ok(Decision { steps, outcome })

@@ -307,7 +307,7 @@ impl Holdings {
     }
 
     /// Names of the scopes that hold anything.
-    pub(super) fn scope_names(&self) -> impl Iterator<Item = &Scope> {
+    pub(super) fn scope_names(&self) -> impl ExactSizeIterator<Item = &Scope> {
         self.scopes.keys()
     }
 

@@ -303,6 +303,7 @@ fn carried_over(held: &Reservation) -> GrantOptions {
         owner_uid: details.owner_uid,
         transient: held.transient,
         mac: details.mac.map(crate::core::command::MacWish::Given),
+        macs_elsewhere: Vec::new(),
         claimant: held.claimant.clone(),
         release_with_claimant: held.release_with_claimant,
         labels: Some(details.labels),

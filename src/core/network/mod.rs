@@ -463,6 +463,11 @@ impl Network {
         held.chain(more).cloned().collect()
     }
 
+    /// How many scopes hold something, without those of which nothing is left but what was declined. Cost: O(1).
+    pub fn scope_count(&self) -> usize {
+        self.holdings.scope_names().len()
+    }
+
     /// The generation that the next grant gets.
     pub fn next_generation(&self) -> Generation {
         self.next_generation
@@ -478,7 +483,8 @@ impl Network {
         if !self.holdings.anything_ends() {
             return None;
         }
-        if self.config.closed && self.holdings.held() == 0 && self.holdings.len() > 0 {
+        let is_over = self.config.closed && self.config.conflicts.is_empty() && self.holdings.held() == 0;
+        if is_over && self.holdings.len() > 0 {
             // The remains of a deleted network go at once.
             return Some(ShardTime::default());
         }

@@ -17,7 +17,7 @@ use crate::core::command::{Context, Release};
 use crate::core::outcome::{Decision, Outcome};
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, EventKind, Key, Reservation, State, Step};
-use crate::core::types::{Owner, Scope};
+use crate::core::types::{Owner, Scope, Version};
 use crate::limits;
 
 impl Network {
@@ -125,9 +125,10 @@ impl Network {
         self.and_vanish(draft, Outcome::Expired { leases, more })
     }
 
-    /// Finishes a draft. If the network is deleted and only remembered, it goes with its last reservation.
+    /// Finishes a draft. If the network is deleted and only remembered, it goes with its last reservation, unless late claims
+    /// are undecided: they exist nowhere else.
     pub(super) fn and_vanish(&self, mut draft: Draft<'_>, outcome: Outcome) -> Decision {
-        if !self.config.closed {
+        if !self.config.closed || !self.config.conflicts.is_empty() {
             return draft.finish(outcome);
         }
         // Releases leave cooling entries, because the network may be restored.
@@ -148,13 +149,15 @@ impl Network {
         }
         let is_away = |step: &Step| step.state.is_none();
         if draft.steps.len() == self.holdings.len() && draft.steps.iter().all(is_away) {
-            for subnet in &self.subnets {
-                let expect = Some(subnet.version.0);
-                draft.steps.push(Step { key: Key::Subnet(subnet.id), expect, state: None, event: None });
-            }
-            let expect = Some(self.config.version.0);
-            draft.steps.push(Step { key: Key::Config, expect, state: None, event: None });
+            draft.steps.extend(self.end());
         }
         draft.finish(outcome)
+    }
+
+    /// The steps by which a network ends in which nothing lies.
+    pub(super) fn end(&self) -> impl Iterator<Item = Step> {
+        let away = |key, version: Version| Step { key, expect: Some(version.0), state: None, event: None };
+        let subnets = self.subnets.iter().map(move |subnet| away(Key::Subnet(subnet.id), subnet.version));
+        subnets.chain([away(Key::Config, self.config.version)])
     }
 }

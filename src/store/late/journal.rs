@@ -187,6 +187,10 @@ impl Reduced {
                         self.other(act, step);
                     }
                 }
+                (Key::Config, None) => {
+                    self.conflicts(act.network, &told, &[]);
+                    self.other(act, step);
+                }
                 (Key::Config | Key::Subnet(_) | Key::Deployment, _) => self.other(act, step),
             }
         }

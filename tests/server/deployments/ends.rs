@@ -309,6 +309,28 @@ fn a_lease_that_is_set_behind_an_apply_outlives_its_commit_and_one_that_was_rene
 }
 
 #[test]
+fn a_lease_that_is_set_behind_an_apply_outlives_its_commit_also_if_the_apply_is_repeated() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let slot = |owner: &str, ttl: u64| json!({"network": "lan", "scope": "shop", "owner": owner, "ttl_seconds": ttl});
+    client.ok("ip.allocate", slot("leased", 10));
+    client.ok("ip.allocate", json!({"network": "lan", "scope": "shop", "owner": "permanent"}));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let wishes = automatic(&["leased", "permanent", "new"]);
+    let plan = shop.apply(&wishes);
+    for owner in ["permanent", "new"] {
+        shop.client.ok("ip.renew", slot(owner, 10));
+    }
+    assert_eq!(shop.apply(&wishes)["plan"], plan["plan"]);
+    shop.commit(&plan);
+    server.clock.advance_ms(20_000);
+    assert_eq!(shop.held("leased").0, ["10.0.0.2"], "the plan decided about its lease");
+    for owner in ["permanent", "new"] {
+        assert!(shop.held(owner).0.is_empty(), "{owner} was answered with an end");
+    }
+}
+
+#[test]
 fn a_lease_that_a_plan_kept_is_as_it_was_behind_its_revert() {
     let server = TestServer::new();
     let mut client = server.with_lan();

@@ -1,6 +1,7 @@
 //! Which MAC a draft gives: the one that was asked for, or a new one, provided that no other reservation of the realm has it.
 //!
-//! Before: `granting` and `lifecycle`. About other networks, only what the context says is known (`Context::mac_elsewhere`).
+//! Before: `granting` and `lifecycle`. About other networks, only what the context says is known (`Context::mac_elsewhere`), and
+//! for an acquire also which of the MACs that it was decided with before are used there (`GrantOptions::macs_elsewhere`).
 
 use super::{Draft, held_by};
 use crate::core::address::Address;
@@ -52,6 +53,13 @@ impl Network {
 }
 
 impl Draft<'_> {
+    /// None of these is made for what the request asks for.
+    pub(in crate::core::network) fn makes_none_of(&mut self, macs: &[Mac]) {
+        if !macs.is_empty() {
+            self.ledger().macs.extend(macs);
+        }
+    }
+
     /// The MAC for a wish. `own` is an address that may already have it.
     ///
     /// # Errors

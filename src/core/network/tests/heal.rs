@@ -301,3 +301,19 @@ fn the_history_of_a_late_address_tells_of_its_conflict_and_of_who_gave_it_up_wha
     assert_eq!(net.network.entries(), entries + 1);
     assert_eq!(held_at(&net, "10.0.0.51"), Some(("mv".to_owned(), 50)));
 }
+
+/// It is kept for its claims, and would otherwise be looked at again and again.
+#[test]
+fn a_deleted_network_that_is_kept_for_its_claims_is_due_when_something_in_it_ends_and_behind_the_last_claim_at_once() {
+    let mut net = Net::with(|config| config.cooldown_seconds = 100, vec![subnet("10.0.0.0/24", 0)]);
+    net.allocate("a");
+    let change = Box::new(Configure::Delete { force: true, purge: false });
+    net.run(&Command::Configure { change, if_version: None }).unwrap();
+    assert_eq!(heal(&mut net, &[late("10.0.0.1", "web", 50)]), healing(0, 0, 1));
+    assert_eq!(net.release("a"), 1);
+    assert_eq!((net.network.is_gone(), net.network.next_due()), (false, Some(ShardTime(101_000))));
+    net.run(&Command::Accept(None)).unwrap();
+    assert_eq!(net.network.next_due(), Some(ShardTime(0)));
+    net.run(&Command::Expire).unwrap();
+    assert!(net.network.is_gone());
+}

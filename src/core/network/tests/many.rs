@@ -266,3 +266,37 @@ fn the_end_of_a_plan_notes_only_what_plans_have_to_do_with_and_tells_whom_it_mea
     assert_eq!(decide(Some(&["a", "b", "nobody"])), (1, 1, 0, "a b".to_owned()));
     assert_eq!(decide(Some(&["a"])), (0, 0, 1, "a".to_owned()));
 }
+
+#[test]
+fn an_acquire_makes_none_of_the_macs_that_are_used_elsewhere_and_all_others_again() {
+    let mut net = Net::with(|config| config.l2.mac_prefix = Some("aa:00:00".into()), vec![subnet("10.0.0.0/24", 0)]);
+    let item = |index: usize| AcquireItem {
+        index,
+        slot: index.to_string().parse().unwrap(),
+        address: None,
+        wish: Wish::default(),
+        optional: false,
+    };
+    let context = net.context();
+    let made = |macs_elsewhere: &[Mac]| {
+        let options = GrantOptions {
+            mac: Some(MacWish::Auto),
+            macs_elsewhere: macs_elsewhere.to_vec(),
+            ..GrantOptions::default()
+        };
+        let items = (0..100).map(item).collect();
+        let ask = Acquire { scope: Scope::default(), owner: "o".parse().unwrap(), items, exact: false, options };
+        let decision = net.network.decide(&Command::Acquire(Box::new(ask)), context).unwrap();
+        let Outcome::Acquired { grants, .. } = decision.outcome else { panic!() };
+        let mac = |(_, grant): &(usize, Grant)| grant.view.reservation.details.as_ref().unwrap().mac.unwrap();
+        grants.iter().map(mac).collect::<Vec<Mac>>()
+    };
+    let first = made(&[]);
+    let elsewhere = [first[3], first[90]];
+    let second = made(&elsewhere);
+    assert_eq!(second.len(), 100);
+    let (mut others, mut kept) = (first.clone(), second.clone());
+    others.retain(|mac| !elsewhere.contains(mac));
+    kept.retain(|mac| first.contains(mac));
+    assert_eq!(kept, others, "only what is used elsewhere is made anew");
+}

@@ -158,6 +158,7 @@ impl<'a> Dice<'a> {
             mac: self.maybe(6, Dice::mac),
             note: self.maybe(12, |dice| dice.text(&["n"])),
             hostname: None,
+            macs_elsewhere: Vec::new(),
         }
     }
 
