@@ -356,6 +356,8 @@ mod tests {
         assert_eq!(claims_of(&acts), (all.to_vec(), 1));
         acts.push(vec![told(at("10.0.0.1"), Some(&present)), noted(Vec::new(), Some(EventKind::NetworkChanged))]);
         assert_eq!(claims_of(&acts), (all[..2].to_vec(), 2), "it was given up");
+        acts[3][1] = Step { key: Key::Config, expect: Some(1), state: None, event: None };
+        assert_eq!(claims_of(&acts), (all[..2].to_vec(), 2), "a deleted network ended with it");
     }
 
     /// A holder that was told that its lease was extended must be told so again, whatever else changed; but not one that let go.
