@@ -187,8 +187,10 @@ async fn look(
     let known = identity.and_then(IdentityFile::expected).map(|register| format!("{register:032x}"));
     // The node acknowledged nothing in another register.
     let is_known = held.as_ref().is_some_and(|held| known.as_ref() == Some(&held.register));
+    // Heads of a later format say something that only its version reads.
+    let is_read = held.as_ref().is_none_or(|held| held.records <= Format::NEWEST.number().into());
     let mut behind = None;
-    if let Some(identity) = identity.filter(|_| is_known && lost.is_none()) {
+    if let Some(identity) = identity.filter(|_| is_known && is_read && lost.is_none()) {
         if let Some(noted) = &identity.behind
             && let RedisReach::Behind(stands_at) = reach::reach(&mut link, keys, noted).await?
         {

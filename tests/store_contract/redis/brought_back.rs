@@ -149,3 +149,14 @@ fn what_was_written_anew_leaves_nothing_but_how_far_it_had_been_acknowledged() {
     let refused = RedisStore::open(its(&server, &directory));
     assert!(matches!(&refused, Err(StoreError::Damaged(text)) if text.contains("--accept-rollback")), "{refused:?}");
 }
+
+/// The program was downgraded, and its operator asks what is wrong.
+#[test]
+fn a_register_whose_heads_only_a_later_program_reads_is_examined_and_its_format_told() {
+    let Some((server, directory, node)) = saved_at_five(|options| options) else { return };
+    wait(node.store.close());
+    drop(node);
+    let _: u64 = server.ask(&["HSET", "{allod}:0:head", "format", "99"]);
+    let seen = examine(&its(&server, &directory)).unwrap();
+    assert_eq!((seen.held.unwrap().records, seen.behind), (99, None));
+}
