@@ -329,10 +329,9 @@ impl Keeper {
                 }
             }
         };
-        if self.failed() && self.store.was_emptied() {
+        if let Some(emptied) = self.emptied(shared) {
             self.tenure = None;
-            let may = self.shares_with_nobody() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms);
-            return Some(Over::Emptied(Emptied::Owned { tenure: Arc::clone(shared), may }, lost.problem));
+            return Some(Over::Emptied(emptied, lost.problem));
         }
         if self.store.info().ownership_is_standing || self.failed() {
             return Some(Over::Failed(lost.problem));
@@ -436,9 +435,17 @@ impl Keeper {
         self.peers.is_none() && self.server.nodes.is_alone()
     }
 
+    /// The register of this tenure, if the store lost all of it.
+    pub(super) fn emptied(&self, tenure: &Arc<Shared>) -> Option<Emptied> {
+        (self.failed() && self.store.was_emptied()).then(|| Emptied::Owned {
+            tenure: Arc::clone(tenure),
+            may: self.shares_with_nobody() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms),
+        })
+    }
+
     /// Whether the store has failed for good. It would accept nothing in the next tenure either: only a new process may
     /// help.
-    fn failed(&self) -> bool {
+    pub(super) fn failed(&self) -> bool {
         self.store.health() == StoreHealth::Failed
     }
 
@@ -465,8 +472,9 @@ impl Keeper {
     }
 
     /// The server stops: waits at most `within` until everything that was read is answered, and lets the next owner begin at
-    /// once. Answers that wait for slow clients delay nobody. Returns whether everything was answered.
-    pub async fn lay_down(&mut self, within: Duration) -> bool {
+    /// once. Answers that wait for slow clients delay nobody. If it turns out that the store was emptied, the register is
+    /// written again first, and this returns how that ended.
+    pub async fn lay_down(&mut self, within: Duration) -> Option<Ended> {
         // Clients whose orders still wait for this node are told that it stops.
         self.orders.close();
         while self.orders.try_recv().is_ok() {}
@@ -489,11 +497,21 @@ impl Keeper {
             ended = tokio::time::timeout_at(begun + within, answered) => ended.is_ok(),
             // What is still under way is answered as lost.
             lost = keep_lease(&server, &*store, &self.renewed_ms), if keeps => {
-                tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");
+                if !self.failed() {
+                    tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");
+                }
                 false
             }
         };
         self.has_answered_all = answered;
+        if !answered {
+            tracing::warn!("stopping with requests under way");
+        }
+        if let Some(shared) = &tenure
+            && let Some(ended) = self.rescue(shared).await
+        {
+            return Some(ended);
+        }
         if tenure.is_some() && !self.failed() {
             self.server.metrics.owner.set(0);
             self.wait("stopping", NotReadyReason::Moved);
@@ -502,7 +520,7 @@ impl Keeper {
         if !self.failed() {
             let_go(&*self.store).await;
         }
-        answered
+        None
     }
 
     /// Tells the others that this node is gone. Returns what became of the last commits.
