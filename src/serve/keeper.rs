@@ -217,6 +217,9 @@ impl Keeper {
             Ok(shared) => {
                 self.fatals = Rc::new(Fatals::new(fatals));
                 self.tenure = Some(Arc::clone(&shared));
+                // Together with the tenure: a stop may come before this node serves, and relies on the lease, too.
+                self.renewed_ms.set(renewed_ms.get());
+                let renewed_ms = Rc::clone(&self.renewed_ms);
                 let has_lapsed = || has_lapsed(&self.server, &*self.store, &renewed_ms);
                 if !has_lapsed() {
                     tokio::select! {
@@ -229,7 +232,6 @@ impl Keeper {
                     self.end_tenure(&shared, &Lost::to_others(LAPSED.to_owned())).await;
                     return Err(CannotOwn::Overtaken(LAPSED.to_owned()));
                 }
-                self.renewed_ms.set(renewed_ms.get());
                 self.server.nodes.out_of_trouble();
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);

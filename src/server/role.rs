@@ -73,7 +73,7 @@ impl Role {
     }
 
     /// Is this a role that another one will soon follow?
-    pub(super) fn is_between(&self) -> bool {
+    pub(crate) fn is_between(&self) -> bool {
         matches!(self, Role::Between)
     }
 
