@@ -55,6 +55,9 @@ impl Keeper {
             }
             Ok(_) => {
                 let since_ms = *self.ownerless_ms.get_or_insert(now_ms);
+                if self.is_unable() {
+                    return Ok(());
+                }
                 if !self.another_can() || now_ms.saturating_sub(since_ms) > NODE_LEASE_MS {
                     return self.contend_with(None).await;
                 }
@@ -224,17 +227,24 @@ impl Keeper {
         let was_draining = self.card.draining;
         self.set_draining(true).await;
         if let Some(shared) = tenure {
-            let handed = match self.hand_over(shared, None).await {
-                Err(Unhanded::Unspoken(_)) => self.pass_through_store(shared).await,
-                handed => handed,
-            };
+            let mut handed = self.hand_over(shared, None).await;
+            let through_store = matches!(handed, Err(Unhanded::Unspoken(_)));
+            if through_store {
+                handed = self.pass_through_store(shared).await;
+            }
             match handed {
                 Ok(_) => {}
                 Err(Unhanded::Barred(fault) | Unhanded::Kept(fault) | Unhanded::Unspoken(fault)) => {
                     self.set_draining(was_draining).await;
                     return order.answer(Err(fault));
                 }
-                Err(Unhanded::Orphaned(fault)) => return order.answer(Err(fault)),
+                Err(Unhanded::Orphaned(fault)) => {
+                    if through_store {
+                        // Nobody could be asked whether it can own the register, and it seems that nobody can.
+                        self.set_draining(was_draining).await;
+                    }
+                    return order.answer(Err(fault));
+                }
             }
         }
         order.answer(Ok(self.standing()));

@@ -110,6 +110,9 @@ pub struct Keeper {
     memory: Option<RegisterMemory>,
     /// Boot time until which this node lets others go first.
     pub(super) stays_off_ms: u64,
+    /// Boot time until which this node does not try again to load the register, and how long it waits for that.
+    pub(super) unable_until_ms: u64,
+    pub(super) unable_ms: u64,
     /// Whether the register is being written again.
     pub(super) writes_anew: watch::Sender<bool>,
     /// Which nodes this one reaches, while it cannot reach the owner, or others cannot reach it as the owner.
@@ -167,6 +170,8 @@ impl Keeper {
             was_fenced: false,
             memory: None,
             stays_off_ms: 0,
+            unable_until_ms: 0,
+            unable_ms: 0,
             writes_anew: watch::Sender::new(false),
             reach: Reach::default(),
             has_answered_all: false,
@@ -233,6 +238,7 @@ impl Keeper {
                     return Err(CannotOwn::Overtaken(LAPSED.to_owned()));
                 }
                 self.server.nodes.out_of_trouble();
+                self.unable_ms = 0;
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
                 shared.serves();
@@ -246,6 +252,9 @@ impl Keeper {
                     // Nobody held the register, but this node could not begin with it: most likely there are too few
                     // replicas.
                     self.server.nodes.in_trouble(self.store.obstacle(), 2 * LEASE);
+                }
+                if matches!(cannot, CannotOwn::Damaged(_)) {
+                    self.was_unable();
                 }
                 // Some of the shards may have been taken: the next attempt, by any node, begins from the start.
                 let_go(&*self.store).await;
@@ -399,7 +408,7 @@ impl Keeper {
         if self.memory.is_some() && self.store.holder().await.is_ok() {
             self.memory = None;
         }
-        let others_first = self.card.draining || self.stays_off();
+        let others_first = self.card.draining || self.stays_off() || self.is_unable();
         // The role shows the result.
         let found = if others_first { self.look().await } else { self.contend().await };
         self.tell_reach();

@@ -173,6 +173,30 @@ fn a_node_with_a_common_version_is_given_the_register_before_one_without() {
     holds(&new, &held);
 }
 
+/// Going back to an earlier release, for one. Nobody would serve if the drained node left the register to it.
+#[test]
+fn a_node_that_is_drained_takes_the_register_back_from_a_node_without_a_common_version_that_cannot_load_it() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let (secret, mut held) = (secret(), BTreeMap::new());
+    let old = node(&redis, "old", secret.path());
+    old.with_lan();
+    grant(&old, &mut held, 0..3);
+    let new = later_node(&redis, "new", secret.path());
+    waits_for(&new, "old", (Versions::SPOKEN, later()));
+    new.store.is_newer.store(true, Ordering::SeqCst);
+    until("the drain is refused, as that node cannot load the register", || {
+        let drained = old.client().call("cluster.drain", json!({}));
+        assert_eq!(drained["error"]["data"]["kind"], "unavailable", "{drained}");
+        drained["error"]["message"].as_str().unwrap().contains("node `new` took the register, and let go of it again")
+    });
+    until("it serves again", || readyz(&old).0 == 200);
+    holds(&old, &held);
+    grant(&old, &mut held, 3..5);
+    let nodes = old.client().ok("cluster.nodes", json!({}));
+    assert!(nodes["nodes"].as_array().unwrap().iter().all(|node| node["draining"] != true), "{nodes}");
+    assert!(new.store.loads_begun.load(Ordering::SeqCst) > 0, "it never tried");
+}
+
 /// Each look at it, while it `runs`, comes 20 seconds after the one before: longer than any wait of a start.
 #[derive(Debug, Default)]
 struct Runs {
