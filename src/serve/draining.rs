@@ -361,4 +361,15 @@ mod tests {
         let answer = answer(hold("third")).await;
         assert!(matches!(answer, Err(Fault::NotReady { .. })), "it follows nobody here: {answer:?}");
     }
+
+    #[actix::test]
+    async fn an_order_that_nobody_has_read_when_its_node_stops_was_certainly_not_carried_out() {
+        let (server, hooks) = (idle_server(), Hooks { without_index: true, ..Hooks::default() });
+        let mut keeper = Keeper::alone(Arc::clone(&server), Arc::new(MemoryStore::new(1)), hooks);
+        let (out, mut told) = outlet();
+        server.steward.ask(NodeOrder::new(NodeJob::Drain { node: None, drain: true }, false, (0, out)));
+        keeper.lay_down(Duration::from_secs(1)).await;
+        let Some(Told::Job(0, Err(fault))) = told.recv().await else { panic!("it is not answered") };
+        assert!(matches!(*fault, Fault::Unavailable { applied: Applied::No, .. }), "{fault:?}");
+    }
 }

@@ -488,7 +488,9 @@ impl Keeper {
     pub async fn lay_down(&mut self, within: Duration) -> Option<Ended> {
         // Clients whose orders still wait for this node are told that it stops.
         self.orders.close();
-        while self.orders.try_recv().is_ok() {}
+        while let Ok(order) = self.orders.try_recv() {
+            order.was_not_begun();
+        }
         let begun = Instant::now();
         if matches!(*self.server.seat.role(), Role::Between) {
             self.stop_between_owners(within).await;
