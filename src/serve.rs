@@ -363,7 +363,7 @@ async fn bring_up(
     }
 }
 
-/// Makes the networks of the network file, and listens.
+/// Makes the networks of the network file, as far as somebody can be asked, and listens.
 async fn open(
     server: &Arc<Server>,
     keeper: &mut Keeper,
@@ -372,7 +372,7 @@ async fn open(
     (tcp, http): (Port, Port),
     http_thread: &Reactor,
 ) -> Result<(SocketAddr, SocketAddr), CannotStart> {
-    networks::make_all(server, keeper, networks, config.store.kind).await?;
+    keeper.networks_left = networks::make_all(server, keeper, networks, config.store.kind).await?;
     let (tcp_at, http_at) = (tcp.address(), http.address());
     let (tcp, http) = (tcp.listen()?, http.listen()?);
     card.address = peers::reached_at(tcp_at, &config.cluster.advertise);

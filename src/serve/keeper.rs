@@ -29,6 +29,7 @@
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,12 +46,14 @@ use super::contention::{barred, contends_in};
 use super::late;
 use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loading};
 use super::meeting::{MEETS_EVERY, meet_others, node};
+use super::networks::make_later;
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::self_check;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared, Unloadable};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, NotReadyReason, outlet};
+use crate::core::command::NetworkInput;
 use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::peer::link::Link;
 use crate::server::Server;
@@ -113,6 +116,8 @@ pub struct Keeper {
     /// Boot time until which this node does not try again to load the register, and how long it waits for that.
     pub(super) unable_until_ms: u64,
     pub(super) unable_ms: u64,
+    /// What is left to make of the network file.
+    pub(super) networks_left: VecDeque<NetworkInput>,
     /// Whether the register is being written again.
     pub(super) writes_anew: watch::Sender<bool>,
     /// Which nodes this one reaches, while it cannot reach the owner, or others cannot reach it as the owner.
@@ -172,6 +177,7 @@ impl Keeper {
             stays_off_ms: 0,
             unable_until_ms: 0,
             unable_ms: 0,
+            networks_left: VecDeque::new(),
             writes_anew: watch::Sender::new(false),
             reach: Reach::default(),
             has_answered_all: false,
@@ -281,7 +287,8 @@ impl Keeper {
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
         let meeting = meet_others(&server, &*store);
         let bringing = late::bring(&server, &*store);
-        tokio::pin!(meeting, bringing);
+        let making = make_later(&server, std::mem::take(&mut self.networks_left));
+        tokio::pin!(meeting, bringing, making);
         loop {
             let step = async {
                 match self.tenure.clone() {
@@ -295,6 +302,7 @@ impl Keeper {
                 ended = step => ended,
                 never = &mut meeting => match never {},
                 never = &mut bringing => match never {},
+                never = &mut making => match never {},
             };
             match ended {
                 None => {}
