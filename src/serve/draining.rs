@@ -72,7 +72,8 @@ impl Keeper {
     /// Whether this node is out of service, owns the register only because no other node could, and another one can now. It
     /// is about to be stopped or inspected: the operator who took it out of service was told that this is safe.
     pub(super) fn may_leave(&self) -> bool {
-        // A node has published the address for its clients only once it is ready.
+        // A node publishes the address for its clients once it is up. Of those that are up and not ready, as they cannot talk to
+        // this one, none is given the register (`unspoken`); this node says so, and asks again after a while.
         let can = |node: &Node| {
             node.is_reachable_beside(&self.server.node) && !node.address.is_empty() && is_in_service(node)
         };
