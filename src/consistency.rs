@@ -187,6 +187,9 @@
 //!   written.* So the owner tries again until the register is whole, and removes what it began itself; shown by
 //!   `a_register_whose_redis_is_emptied_again_while_it_is_written_anew_is_written_all_the_same`,
 //!   `what_was_begun_anew_and_is_unfinished_is_begun_once_more_by_who_began_it`.
+//! - *The owner is told to stop just after Redis was emptied, and lets go of the register before it asked Redis for anything.*
+//!   So it asks once more while it owns the register, and writes it before it ends; shown by
+//!   `a_node_that_is_told_to_stop_when_redis_was_just_emptied_writes_the_register_anew_before_it_ends`.
 //! - *The register is not written anew, the node ends, and its operator restores an older copy: it is on the node's own
 //!   line, and nothing says what is missing.* So the node leaves on its disk what it acknowledged, as at any end at which it
 //!   does not know what Redis has, and how far that went; shown by

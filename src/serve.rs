@@ -279,10 +279,10 @@ async fn live((options, ports): (Options, Option<Ports>), stop: CancellationToke
             let ended = keeper.keep(&stop).await;
             // Whatever the reason for the end, the tasks that report to the supervisor hear of it.
             asked.cancel();
-            take_down(&server, &mut keeper, &stop, shutdown).await;
-            match ended {
+            let written = take_down(&server, &mut keeper, &stop, shutdown).await;
+            match written.unwrap_or(ended) {
                 Ended::Stopped => keeper.end().await,
-                Ended::Failed(_) | Ended::WrittenAnew(_) => ended,
+                ended @ (Ended::Failed(_) | Ended::WrittenAnew(_)) => ended,
             }
         }
     };
@@ -363,7 +363,7 @@ async fn bring_up(
     }
 }
 
-/// Makes the networks of the network file, and listens.
+/// Makes the networks of the network file, as far as somebody can be asked, and listens.
 async fn open(
     server: &Arc<Server>,
     keeper: &mut Keeper,
@@ -372,7 +372,7 @@ async fn open(
     (tcp, http): (Port, Port),
     http_thread: &Reactor,
 ) -> Result<(SocketAddr, SocketAddr), CannotStart> {
-    networks::make_all(server, keeper, networks, config.store.kind).await?;
+    keeper.networks_left = networks::make_all(server, keeper, networks, config.store.kind).await?;
     let (tcp_at, http_at) = (tcp.address(), http.address());
     let (tcp, http) = (tcp.listen()?, http.listen()?);
     card.address = peers::reached_at(tcp_at, &config.cluster.advertise);
@@ -385,8 +385,14 @@ async fn open(
     Ok((tcp_at, http_at))
 }
 
-/// Stops accepting and reading, answers what was read, gives the register up, and only then waits for sockets.
-async fn take_down(server: &Arc<Server>, keeper: &mut Keeper, stop: &CancellationToken, bound: Duration) {
+/// Stops accepting and reading, answers what was read, gives the register up, and only then waits for sockets. Returns how the
+/// server ends, if that was settled on the way.
+async fn take_down(
+    server: &Arc<Server>,
+    keeper: &mut Keeper,
+    stop: &CancellationToken,
+    bound: Duration,
+) -> Option<Ended> {
     let begun = Instant::now();
     stop.cancel();
     server.tasks.close();
@@ -395,13 +401,12 @@ async fn take_down(server: &Arc<Server>, keeper: &mut Keeper, stop: &Cancellatio
         // Nobody is kept waiting for events.
         shared.feed.close();
     }
-    if !keeper.lay_down(bound).await {
-        tracing::warn!("stopping with requests under way");
-    }
+    let ended = keeper.lay_down(bound).await;
     let left = bound.saturating_sub(begun.elapsed());
     let all = async { tokio::join!(server.tasks.wait(), server.peers.wait()) };
     if tokio::time::timeout(left, all).await.is_err() {
         tracing::warn!(left = server.tasks.len(), "stopping without waiting longer for connections");
     }
     tracing::info!(took_ms = begun.elapsed().as_millis() as u64, "stopped");
+    ended
 }

@@ -383,6 +383,11 @@ impl Shared {
         self.serves.store(true, Ordering::Release);
     }
 
+    /// Are clients served, or were they?
+    pub fn is_served(&self) -> bool {
+        self.serves.load(Ordering::Acquire)
+    }
+
     /// Is the tenure over?
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)

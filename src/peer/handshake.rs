@@ -5,7 +5,7 @@
 //!    Hello { versions, nonce }        ──▶
 //!                                     ◀──    Hello { versions, nonce }, or Closed (too many)
 //!    Proof { identity, mac }          ──▶
-//!                                     ◀──    Proof { identity, mac }, or Closed (another secret)
+//!                                     ◀──    Proof { identity, mac }, or Closed (another secret, too many)
 //!    both compare the two identities, and speak the highest version that both know
 //! ```
 //!
@@ -46,7 +46,7 @@ use tokio::net::TcpStream;
 
 use super::frame::{FrameError, Frames, decode, encode};
 use super::secret::Secret;
-use super::{Identity, NoCommonVersion, READ_BYTES, Versions};
+use super::{Identity, NoCommonVersion, NodeId, READ_BYTES, Versions};
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_HANDSHAKE_FRAME_BYTES_MAX, PEER_HANDSHAKE_MS, PEERS_MAX};
 
 /// The first bytes of every connection between nodes: anything else that connects is recognised at once.
@@ -84,9 +84,18 @@ pub enum HandshakeError {
     /// The other side refuses our proof.
     #[error("it refused this node: the cluster secrets differ (`--cluster-secret-file`)")]
     RefusedSecret,
-    /// The other side has as many connections as it may have.
+    /// The other side has as many nodes as it may have.
     #[error("it has {PEERS_MAX} other nodes connected and takes no more")]
     Full,
+    /// The other side gave the place of this connection to a later one, before either had proved anything.
+    #[error("it has too many connections that have not introduced themselves")]
+    Crowded,
+    /// The other side is one node more than there may be.
+    #[error("{PEERS_MAX} nodes are connected; node `{name}` was turned away")]
+    NoRoom {
+        /// Name of the other node.
+        name: String,
+    },
     /// The other side knows the secret, but is not a node of this cluster.
     #[error("node `{name}` {problem}")]
     Differs {
@@ -106,6 +115,8 @@ impl HandshakeError {
             | HandshakeError::Secret
             | HandshakeError::RefusedSecret
             | HandshakeError::Full
+            | HandshakeError::Crowded
+            | HandshakeError::NoRoom { .. }
             | HandshakeError::Differs { .. } => true,
             HandshakeError::Io(_)
             | HandshakeError::Slow
@@ -268,6 +279,7 @@ pub async fn dial(
         send(stream, &ours).await?;
         let theirs = match receive(stream, frames).await? {
             HelloAnswer::Hello(theirs) => theirs,
+            HelloAnswer::Closed(Closed::Full) => return Err(HandshakeError::Crowded),
             HelloAnswer::Closed(closed) => return Err(closed.into()),
         };
         theirs.check()?;
@@ -286,7 +298,8 @@ pub async fn dial(
     .await
 }
 
-/// The accepting side: returns who connected, and which version of the protocol is spoken.
+/// The accepting side: returns who connected, and which version of the protocol is spoken. A node for which there is no room is
+/// told so.
 ///
 /// # Errors
 /// See [`HandshakeError`].
@@ -295,6 +308,7 @@ pub async fn accept(
     frames: &mut Frames,
     (own, speaks): (&Identity, Versions),
     secret: &Secret,
+    has_room: impl FnOnce(NodeId) -> bool,
 ) -> Result<(Identity, u16), HandshakeError> {
     limited(async {
         let theirs: Hello = receive(stream, frames).await?;
@@ -310,6 +324,10 @@ pub async fn accept(
                 return Err(error);
             }
         };
+        if !has_room(peer.node) {
+            send(stream, &Proved::Closed(Closed::Full)).await?;
+            return Err(HandshakeError::NoRoom { name: shown(&peer.name) });
+        }
         // A node that knows the secret may know why it is refused: it compares the same two identities.
         send(stream, &Proved::Proof(prove(secret, Role::Accepting, hellos, own)?)).await?;
         compare(&peer, own)?;
@@ -320,7 +338,7 @@ pub async fn accept(
     .await
 }
 
-/// Tells a node that there are too many, if that can be sent at once.
+/// Tells who has not introduced itself that there are too many like it, if that can be sent at once.
 pub fn turn_away(stream: &TcpStream) {
     let mut frame = Vec::new();
     if encode(&HelloAnswer::Closed(Closed::Full), PEER_HANDSHAKE_FRAME_BYTES_MAX, &mut frame).is_ok() {

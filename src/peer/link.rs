@@ -237,10 +237,13 @@ impl Inner {
             };
             match connected {
                 Ok((stream, frames, met)) => {
-                    wait = shortest;
                     self.is_introduced_to(None);
                     let _end = End(&self);
                     let why = self.converse(stream, frames, met).await;
+                    // Whoever closes at once without a word has no room, and is asked less and less often.
+                    if self.with(|outstanding| outstanding.standing()).is_some() {
+                        wait = shortest;
+                    }
                     self.disconnect(&why);
                     self.note(format!("the connection to node {} broke: {why}", self.address));
                 }
@@ -264,8 +267,8 @@ impl Inner {
     /// Notes what the process that introduced itself just now was refused for, if it was.
     fn is_introduced_to(&self, refused: Option<&HandshakeError>) {
         let of_secret = matches!(refused, Some(HandshakeError::Secret | HandshakeError::RefusedSecret));
-        // Who is full introduces nobody.
-        if !matches!(refused, Some(HandshakeError::Full)) {
+        // Who has no room introduces nobody.
+        if !matches!(refused, Some(HandshakeError::Full | HandshakeError::Crowded)) {
             self.differs_in_secret.store(of_secret, Ordering::Relaxed);
             self.no_common_version.store(match refused {
                 Some(HandshakeError::Protocol(without)) => Some(Arc::new(without.clone())),

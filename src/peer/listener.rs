@@ -129,9 +129,8 @@ struct Listening {
     /// Connections that have not introduced themselves.
     strangers: Arc<Strangers>,
     current: Mutex<HashMap<NodeId, Current>>,
-    /// Limit how often the log says that a node was refused, and that there are too many nodes.
+    /// Limits how often the log says that a node was refused.
     refusals: Seldom,
-    crowds: Seldom,
 }
 
 /// Accepts nodes until `stop`, then answers everything under way. The caller bounds how long that may take.
@@ -157,7 +156,6 @@ pub async fn serve(
         strangers: Arc::default(),
         current: Mutex::default(),
         refusals: Seldom::new(SAID_EVERY),
-        crowds: Seldom::new(SAID_EVERY),
     });
     let failures = Seldom::new(SAID_EVERY);
     loop {
@@ -183,6 +181,11 @@ pub async fn serve(
     Ok(())
 }
 
+/// Whether a node may connect beside these: one that connects again has a place.
+fn has_room(current: &HashMap<NodeId, Current>, node: NodeId) -> bool {
+    current.len() < PEERS_MAX || current.contains_key(&node)
+}
+
 impl Listening {
     /// Serves one connection, from its first byte to its end.
     async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: SocketAddr) {
@@ -191,11 +194,12 @@ impl Listening {
             tracing::debug!(%address, %error, "the socket of a node");
         }
         let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
+        let has_room = |node| has_room(&self.current(), node);
         let met = tokio::select! {
             biased;
             () = self.stop.cancelled() => return,
             // A node that has introduced itself gives way to no stranger.
-            met = handshake::accept(&mut stream, &mut frames, (&self.own, self.speaks), &self.secret) => met,
+            met = handshake::accept(&mut stream, &mut frames, (&self.own, self.speaks), &self.secret, has_room) => met,
             () = stranger.gives_way() => return handshake::turn_away(&stream),
         };
         drop(stranger);
@@ -208,12 +212,8 @@ impl Listening {
         match self.replace(node, Current { replaced: replaced.clone(), ended }) {
             Ok(None) => {}
             Ok(Some(before)) => before.cancelled().await,
-            Err(()) => {
-                if let Some(unsaid) = self.crowds.turn() {
-                    tracing::warn!(%address, name = %peer.name, unsaid, "{PEERS_MAX} nodes are connected; one more was turned away");
-                }
-                return;
-            }
+            // Another node took the last place meanwhile. The next attempt is told so.
+            Err(()) => return,
         }
         tracing::info!(%address, %node, name = %peer.name, build = %peer.build, version, "a node connected");
         self.handler.met();
@@ -244,7 +244,7 @@ impl Listening {
     /// one has ended. Fails if the node has no connection yet and there is no place for another node.
     fn replace(&self, node: NodeId, mine: Current) -> Result<Option<CancellationToken>, ()> {
         let mut current = self.current();
-        if current.len() >= PEERS_MAX && !current.contains_key(&node) {
+        if !has_room(&current, node) {
             return Err(());
         }
         let Some(before) = current.insert(node, mine) else { return Ok(None) };

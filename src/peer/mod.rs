@@ -63,7 +63,7 @@ mod outstanding;
 pub mod secret;
 mod strangers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::time::Duration;

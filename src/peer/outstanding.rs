@@ -278,7 +278,7 @@ impl Outstanding {
             Answered::Standing(standing) => self.standing = Some(standing),
             Answered::Pong => {}
             Answered::Closing => {
-                // Earlier requests are still answered; nothing is sent after the goodbye.
+                // Earlier requests are still answered; after the goodbye only signs of life are asked for.
                 self.connected = false;
                 return self.append(Ask::Bye);
             }

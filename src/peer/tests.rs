@@ -4,5 +4,5 @@ mod bytes;
 mod conversations;
 mod generate;
 mod handshakes;
-mod nodes;
+pub(crate) mod nodes;
 mod waiting;

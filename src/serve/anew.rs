@@ -17,7 +17,8 @@
 //! meanwhile. `store::redis::farewell` describes what is left on disk then.
 //!
 //! **A stop** waits for the write: nobody serves the register before it is whole, and the memory is lost with the process.
-//! So writing continues for a bounded time, says so, and makes the supervisor wait as well (`supervisor`).
+//! So writing continues for a bounded time, says so, and makes the supervisor wait as well (`supervisor`). An owner that is
+//! told to stop asks Redis once more whether it has the register, before it lets go of it: it may have been emptied just now.
 //!
 //! Review notes: can two nodes write it? Is a change that was answered as not applied certainly absent?
 
@@ -82,6 +83,20 @@ impl Keeper {
         let ended = self.written_anew(emptied, problem, stop).await;
         self.writes_anew.send_replace(false);
         ended
+    }
+
+    /// The server stops, and the tenure ends with it: writes the register again if the store turns out to have lost it.
+    /// Returns how that ended; none if the store has not lost it, as far as is known.
+    pub(super) async fn rescue(&mut self, tenure: &Arc<Shared>) -> Option<Ended> {
+        if self.store.info().may_be_emptied && !self.failed() {
+            // Asked while this node owns the register: whoever owns none only waits for its owner to write it. Any other
+            // problem is for the next owner.
+            let _ = timeout(LEAVES_WITHIN, self.store.renew()).await;
+        }
+        let emptied = self.emptied(tenure)?;
+        let problem = self.store.failure().map_or_else(|| "the store was emptied".to_owned(), |why| why.to_string());
+        let stop = self.server.stop.clone();
+        Some(self.write_anew(emptied, problem, &stop).await)
     }
 
     async fn written_anew(&mut self, emptied: Emptied, problem: String, stop: &CancellationToken) -> Ended {

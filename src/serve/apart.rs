@@ -281,7 +281,7 @@ mod tests {
         let answering = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut frames = Frames::new(PEER_HANDSHAKE_FRAME_BYTES_MAX);
-                let _ = handshake::accept(&mut stream, &mut frames, (&own(1), later), &secret()).await;
+                let _ = handshake::accept(&mut stream, &mut frames, (&own(1), later), &secret(), |_| true).await;
             }
         });
         let (keeper, link) = follower_of(address).await;

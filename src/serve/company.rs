@@ -7,12 +7,13 @@
 //!
 //! **Another secret.** Two nodes whose secrets differ refuse each other, and no secret tells which of them is wrong. The
 //! newcomer is taken to be: a node that starts has never been part of this register, whereas a node that is there and
-//! *ready* has owned it or was accepted by its owner (only then does its card say where clients reach it). So before a node
-//! that starts contends, it asks the owner and all nodes that are ready. It ends if the owner has another secret, or if a
-//! ready node has another one and none has the same: otherwise it would win the register at a failover, and nobody could ask
-//! it. A node that is only starting stands in nobody's way, so two that start side by side do not keep each other out for
-//! ever: the first to own the register is right. A node that is ready does not end either: it waits, and takes the register
-//! when the other one is gone, however that one came to have it.
+//! *ready* has owned it, or has proved to its owner that it has its secret (only then does its card say where clients reach
+//! it; a node without a common version waits after that, and counts all the same). So before a node that starts contends,
+//! it asks the owner and all nodes that are ready. It ends if the owner has another secret, or if a ready node has another
+//! one and none has the same: otherwise it would win the register at a failover, and nobody could ask it. A node that is
+//! only starting stands in nobody's way, so two that start side by side do not keep each other out for ever: the first to
+//! own the register is right. A node that is ready does not end either: it waits, and takes the register when the other one
+//! is gone, however that one came to have it.
 //!
 //! **Another version of the protocol between nodes.** Secret and register are compared before versions are, so all this holds
 //! for such a node, too. One that passes stays, and takes the register when its owner lets go of it (`unspoken`).

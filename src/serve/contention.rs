@@ -22,6 +22,9 @@ const CONTENDS_SPREAD: f64 = 0.4;
 const STAYS_OFF_MS: u64 = 2 * NODE_LEASE_MS;
 const STAYS_OFF_MORE_MS: u64 = NODE_LEASE_MS / 2;
 
+/// How long a node that could not load the register does not try again: the first time, and at most.
+const UNABLE_MS: (u64, u64) = (2 * NODE_LEASE_MS, 12 * NODE_LEASE_MS);
+
 /// The time until the next attempt, from a random number.
 pub(super) fn contends_in(drawn: u64) -> Duration {
     CONTENDS_EVERY.mul_f64(1.0 + CONTENDS_SPREAD * ((drawn % 1_000) as f64 / 1_000.0 - 0.5))
@@ -67,6 +70,18 @@ impl Keeper {
 
     pub(super) fn stays_off(&self) -> bool {
         self.server.clock.lease_ms() < self.stays_off_ms
+    }
+
+    /// This node took the register, and could not load it.
+    pub(super) fn was_unable(&mut self) {
+        self.unable_ms = (2 * self.unable_ms).clamp(UNABLE_MS.0, UNABLE_MS.1);
+        self.unable_until_ms = self.server.clock.lease_ms() + self.unable_ms;
+        self.ownerless_ms = None;
+    }
+
+    /// Whether it is too early to try again to load the register.
+    pub(super) fn is_unable(&self) -> bool {
+        self.server.clock.lease_ms() < self.unable_until_ms
     }
 }
 
@@ -146,6 +161,21 @@ mod tests {
         assert!(keeper.stays_off());
         clock.advance_ms(1 + STAYS_OFF_MORE_MS);
         assert!(!keeper.stays_off());
+        assert!(takes(&mut keeper).await);
+    }
+
+    /// Each attempt would only take it from whoever can load it.
+    #[actix::test]
+    async fn a_node_that_could_not_load_the_register_leaves_it_to_others_for_longer_and_longer_even_where_none_is_there()
+     {
+        let (mut keeper, clock) = replaced(3_001);
+        for waits_ms in [10_000, 20_000, 40_000, 60_000, 60_000] {
+            keeper.was_unable();
+            clock.advance_ms(waits_ms - 1);
+            assert!(!takes(&mut keeper).await, "{waits_ms}");
+            clock.advance_ms(1);
+            assert!(!keeper.is_unable(), "{waits_ms}");
+        }
         assert!(takes(&mut keeper).await);
     }
 }

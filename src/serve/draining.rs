@@ -55,6 +55,9 @@ impl Keeper {
             }
             Ok(_) => {
                 let since_ms = *self.ownerless_ms.get_or_insert(now_ms);
+                if self.is_unable() {
+                    return Ok(());
+                }
                 if !self.another_can() || now_ms.saturating_sub(since_ms) > NODE_LEASE_MS {
                     return self.contend_with(None).await;
                 }
@@ -69,7 +72,8 @@ impl Keeper {
     /// Whether this node is out of service, owns the register only because no other node could, and another one can now. It
     /// is about to be stopped or inspected: the operator who took it out of service was told that this is safe.
     pub(super) fn may_leave(&self) -> bool {
-        // A node has published the address for its clients only once it is ready.
+        // A node publishes the address for its clients once it is up. Of those that are up and not ready, as they cannot talk to
+        // this one, none is given the register (`unspoken`); this node says so, and asks again after a while.
         let can = |node: &Node| {
             node.is_reachable_beside(&self.server.node) && !node.address.is_empty() && is_in_service(node)
         };
@@ -224,17 +228,24 @@ impl Keeper {
         let was_draining = self.card.draining;
         self.set_draining(true).await;
         if let Some(shared) = tenure {
-            let handed = match self.hand_over(shared, None).await {
-                Err(Unhanded::Unspoken(_)) => self.pass_through_store(shared).await,
-                handed => handed,
-            };
+            let mut handed = self.hand_over(shared, None).await;
+            let through_store = matches!(handed, Err(Unhanded::Unspoken(_)));
+            if through_store {
+                handed = self.pass_through_store(shared).await;
+            }
             match handed {
                 Ok(_) => {}
                 Err(Unhanded::Barred(fault) | Unhanded::Kept(fault) | Unhanded::Unspoken(fault)) => {
                     self.set_draining(was_draining).await;
                     return order.answer(Err(fault));
                 }
-                Err(Unhanded::Orphaned(fault)) => return order.answer(Err(fault)),
+                Err(Unhanded::Orphaned(fault)) => {
+                    if through_store {
+                        // Nobody could be asked whether it can own the register, and it seems that nobody can.
+                        self.set_draining(was_draining).await;
+                    }
+                    return order.answer(Err(fault));
+                }
             }
         }
         order.answer(Ok(self.standing()));
@@ -350,5 +361,16 @@ mod tests {
         // It holds its clients' requests while the register goes to another node.
         let answer = answer(hold("third")).await;
         assert!(matches!(answer, Err(Fault::NotReady { .. })), "it follows nobody here: {answer:?}");
+    }
+
+    #[actix::test]
+    async fn an_order_that_nobody_has_read_when_its_node_stops_was_certainly_not_carried_out() {
+        let (server, hooks) = (idle_server(), Hooks { without_index: true, ..Hooks::default() });
+        let mut keeper = Keeper::alone(Arc::clone(&server), Arc::new(MemoryStore::new(1)), hooks);
+        let (out, mut told) = outlet();
+        server.steward.ask(NodeOrder::new(NodeJob::Drain { node: None, drain: true }, false, (0, out)));
+        keeper.lay_down(Duration::from_secs(1)).await;
+        let Some(Told::Job(0, Err(fault))) = told.recv().await else { panic!("it is not answered") };
+        assert!(matches!(*fault, Fault::Unavailable { applied: Applied::No, .. }), "{fault:?}");
     }
 }

@@ -447,7 +447,11 @@ impl Keeper {
         if let Some(shared) = &self.tenure
             && !shared.is_over()
         {
-            return self.server.seat.become_role(Role::Owner(Arc::clone(shared)));
+            if shared.is_served() {
+                return self.server.seat.become_role(Role::Owner(Arc::clone(shared)));
+            }
+            // What must come first has not come yet (see `late`): the next owner has to serve what is held here.
+            return self.wait("stopping", NotReadyReason::Moved);
         }
         let gave_away = self.tenure.take().is_some();
         if (gave_away || self.giver.is_some()) && self.store.health() != StoreHealth::Failed {
@@ -492,5 +496,52 @@ impl Keeper {
     /// Whether the store still names the node that is about to give the register away.
     fn gives(&self, holder: &Holder) -> bool {
         self.giver.as_deref().is_some_and(|giver| *giver == *holder.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::service::{self, Hooks, Parts};
+    use crate::server::session::idle_server;
+    use crate::store::chapters::Chapters;
+    use crate::store::memory::MemoryStore;
+
+    /// A node that took the register a moment ago, and holds the requests that come meanwhile.
+    async fn successor() -> (Keeper, Arc<Shared>) {
+        let (server, store) = (idle_server(), Arc::new(MemoryStore::new(1)) as Arc<dyn Store>);
+        let hooks = Hooks { without_index: true, ..Hooks::default() };
+        let register = store.info().register;
+        let parts = Parts {
+            store: Arc::clone(&store),
+            clock: Arc::clone(&server.clock),
+            metrics: Arc::clone(&server.metrics),
+            reactors: vec![actix::Arbiter::current().into()],
+            hooks: hooks.clone(),
+            behind_bytes: 1 << 20,
+            chapters: Arc::new(Chapters::open(None, register)),
+            fatal: outlet().0,
+            standby: None,
+        };
+        let shared = service::start(parts).await.unwrap();
+        let mut keeper = Keeper::alone(server, store, hooks);
+        keeper.tenure = Some(Arc::clone(&shared));
+        keeper.server.seat.become_role(Role::Between);
+        (keeper, shared)
+    }
+
+    /// What it has to bring to the register comes before any request: acknowledged addresses could be granted to others.
+    #[actix::test]
+    async fn a_successor_that_is_told_to_stop_serves_what_it_holds_only_if_it_had_begun_to_serve() {
+        for serves in [false, true] {
+            let (mut keeper, shared) = successor().await;
+            if serves {
+                shared.serves();
+            }
+            keeper.stop_between_owners(Duration::from_secs(1)).await;
+            let role = keeper.server.seat.role();
+            assert_eq!((role.actors().is_some(), role.is_between()), (serves, false), "{role:?}");
+            assert!(keeper.tenure.is_some(), "whoever stops lets go of it");
+        }
     }
 }

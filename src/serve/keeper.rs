@@ -29,6 +29,7 @@
 //! Review notes: is the role changed before the actors end, so that nothing new reaches them?
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,12 +46,14 @@ use super::contention::{barred, contends_in};
 use super::late;
 use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loading};
 use super::meeting::{MEETS_EVERY, meet_others, node};
+use super::networks::make_later;
 use super::peers::Peers;
 use super::warm::Warm;
 use crate::actors::self_check;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared, Unloadable};
 use crate::actors::standby::Standby;
 use crate::actors::{Fatal, NotReadyReason, outlet};
+use crate::core::command::NetworkInput;
 use crate::limits::{NODE_LEASE_MS, NODE_LEASE_RENEWED_EVERY_MS};
 use crate::peer::link::Link;
 use crate::server::Server;
@@ -110,6 +113,11 @@ pub struct Keeper {
     memory: Option<RegisterMemory>,
     /// Boot time until which this node lets others go first.
     pub(super) stays_off_ms: u64,
+    /// Boot time until which this node does not try again to load the register, and how long it waits for that.
+    pub(super) unable_until_ms: u64,
+    pub(super) unable_ms: u64,
+    /// What is left to make of the network file.
+    pub(super) networks_left: VecDeque<NetworkInput>,
     /// Whether the register is being written again.
     pub(super) writes_anew: watch::Sender<bool>,
     /// Which nodes this one reaches, while it cannot reach the owner, or others cannot reach it as the owner.
@@ -167,6 +175,9 @@ impl Keeper {
             was_fenced: false,
             memory: None,
             stays_off_ms: 0,
+            unable_until_ms: 0,
+            unable_ms: 0,
+            networks_left: VecDeque::new(),
             writes_anew: watch::Sender::new(false),
             reach: Reach::default(),
             has_answered_all: false,
@@ -217,6 +228,9 @@ impl Keeper {
             Ok(shared) => {
                 self.fatals = Rc::new(Fatals::new(fatals));
                 self.tenure = Some(Arc::clone(&shared));
+                // Together with the tenure: a stop may come before this node serves, and relies on the lease, too.
+                self.renewed_ms.set(renewed_ms.get());
+                let renewed_ms = Rc::clone(&self.renewed_ms);
                 let has_lapsed = || has_lapsed(&self.server, &*self.store, &renewed_ms);
                 if !has_lapsed() {
                     tokio::select! {
@@ -229,8 +243,8 @@ impl Keeper {
                     self.end_tenure(&shared, &Lost::to_others(LAPSED.to_owned())).await;
                     return Err(CannotOwn::Overtaken(LAPSED.to_owned()));
                 }
-                self.renewed_ms.set(renewed_ms.get());
                 self.server.nodes.out_of_trouble();
+                self.unable_ms = 0;
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
                 shared.serves();
@@ -244,6 +258,9 @@ impl Keeper {
                     // Nobody held the register, but this node could not begin with it: most likely there are too few
                     // replicas.
                     self.server.nodes.in_trouble(self.store.obstacle(), 2 * LEASE);
+                }
+                if matches!(cannot, CannotOwn::Damaged(_)) {
+                    self.was_unable();
                 }
                 // Some of the shards may have been taken: the next attempt, by any node, begins from the start.
                 let_go(&*self.store).await;
@@ -270,7 +287,8 @@ impl Keeper {
         let (server, store) = (Arc::clone(&self.server), Arc::clone(&self.store));
         let meeting = meet_others(&server, &*store);
         let bringing = late::bring(&server, &*store);
-        tokio::pin!(meeting, bringing);
+        let making = make_later(&server, std::mem::take(&mut self.networks_left));
+        tokio::pin!(meeting, bringing, making);
         loop {
             let step = async {
                 match self.tenure.clone() {
@@ -284,6 +302,7 @@ impl Keeper {
                 ended = step => ended,
                 never = &mut meeting => match never {},
                 never = &mut bringing => match never {},
+                never = &mut making => match never {},
             };
             match ended {
                 None => {}
@@ -329,10 +348,9 @@ impl Keeper {
                 }
             }
         };
-        if self.failed() && self.store.was_emptied() {
+        if let Some(emptied) = self.emptied(shared) {
             self.tenure = None;
-            let may = self.shares_with_nobody() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms);
-            return Some(Over::Emptied(Emptied::Owned { tenure: Arc::clone(shared), may }, lost.problem));
+            return Some(Over::Emptied(emptied, lost.problem));
         }
         if self.store.info().ownership_is_standing || self.failed() {
             return Some(Over::Failed(lost.problem));
@@ -398,7 +416,7 @@ impl Keeper {
         if self.memory.is_some() && self.store.holder().await.is_ok() {
             self.memory = None;
         }
-        let others_first = self.card.draining || self.stays_off();
+        let others_first = self.card.draining || self.stays_off() || self.is_unable();
         // The role shows the result.
         let found = if others_first { self.look().await } else { self.contend().await };
         self.tell_reach();
@@ -436,9 +454,17 @@ impl Keeper {
         self.peers.is_none() && self.server.nodes.is_alone()
     }
 
+    /// The register of this tenure, if the store lost all of it.
+    pub(super) fn emptied(&self, tenure: &Arc<Shared>) -> Option<Emptied> {
+        (self.failed() && self.store.was_emptied()).then(|| Emptied::Owned {
+            tenure: Arc::clone(tenure),
+            may: self.shares_with_nobody() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms),
+        })
+    }
+
     /// Whether the store has failed for good. It would accept nothing in the next tenure either: only a new process may
     /// help.
-    fn failed(&self) -> bool {
+    pub(super) fn failed(&self) -> bool {
         self.store.health() == StoreHealth::Failed
     }
 
@@ -465,11 +491,14 @@ impl Keeper {
     }
 
     /// The server stops: waits at most `within` until everything that was read is answered, and lets the next owner begin at
-    /// once. Answers that wait for slow clients delay nobody. Returns whether everything was answered.
-    pub async fn lay_down(&mut self, within: Duration) -> bool {
+    /// once. Answers that wait for slow clients delay nobody. If it turns out that the store was emptied, the register is
+    /// written again first, and this returns how that ended.
+    pub async fn lay_down(&mut self, within: Duration) -> Option<Ended> {
         // Clients whose orders still wait for this node are told that it stops.
         self.orders.close();
-        while self.orders.try_recv().is_ok() {}
+        while let Ok(order) = self.orders.try_recv() {
+            order.was_not_begun();
+        }
         let begun = Instant::now();
         if matches!(*self.server.seat.role(), Role::Between) {
             self.stop_between_owners(within).await;
@@ -489,11 +518,21 @@ impl Keeper {
             ended = tokio::time::timeout_at(begun + within, answered) => ended.is_ok(),
             // What is still under way is answered as lost.
             lost = keep_lease(&server, &*store, &self.renewed_ms), if keeps => {
-                tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");
+                if !self.failed() {
+                    tracing::warn!(problem = lost.problem, "another node takes over before everything was answered");
+                }
                 false
             }
         };
         self.has_answered_all = answered;
+        if !answered {
+            tracing::warn!("stopping with requests under way");
+        }
+        if let Some(shared) = &tenure
+            && let Some(ended) = self.rescue(shared).await
+        {
+            return Some(ended);
+        }
         if tenure.is_some() && !self.failed() {
             self.server.metrics.owner.set(0);
             self.wait("stopping", NotReadyReason::Moved);
@@ -502,7 +541,7 @@ impl Keeper {
         if !self.failed() {
             let_go(&*self.store).await;
         }
-        answered
+        None
     }
 
     /// Tells the others that this node is gone. Returns what became of the last commits.

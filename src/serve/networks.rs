@@ -3,13 +3,17 @@
 //!
 //! Obstacles that may pass by themselves are waited for, just as by a node that starts without such a file (`beginning`): a
 //! replica that answers some seconds later, a register on its way from one node to the next. If one lasts, the supervisor
-//! tries again. A refusal does not pass, and somebody must look at the file. An owner that shares no version of the protocol
-//! with this node is waited for until it lets go of the register: the networks are made then, and only then does this node
-//! listen for clients.
+//! tries again. A refusal does not pass, and somebody must look at the file. Only an owner that shares no version of the protocol
+//! with this node is not waited for, since it lets go of the register when its operator says so: the node listens and is not
+//! ready (`beginning`), and makes the networks as soon as it can ask somebody. A refusal is only logged then: a node that ended
+//! because of it might be the only one that can serve.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::cannot::{CannotBegin, CannotStart};
 use super::keeper::{Keeper, Over};
@@ -25,6 +29,8 @@ use crate::server::role::Role;
 
 /// How long an obstacle to one network may last.
 const PASSES_WITHIN_MS: u64 = 3 * NODE_LEASE_MS;
+/// How often to try again once the node is up.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a network was not created.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,28 +41,21 @@ enum Unmade {
     Refused(String),
 }
 
-/// Creates them, one after the other.
+/// Creates them, one after the other. Returns those that are left to [`make_later`].
 pub(super) async fn make_all(
     server: &Arc<Server>,
     keeper: &mut Keeper,
     networks: Vec<NetworkInput>,
     store: StoreKind,
-) -> Result<(), CannotStart> {
+) -> Result<VecDeque<NetworkInput>, CannotStart> {
     let mut left = VecDeque::from(networks);
     // How many were left when the present obstacle was first met, and when that was.
     let mut since: Option<(usize, u64)> = None;
-    let mut said = String::new();
     loop {
-        let making = async {
-            while let Some(input) = left.front() {
-                make(&server.seat.role(), input.clone()).await?;
-                left.pop_front();
-            }
-            Ok(())
-        };
         // A long file takes longer than a lease lasts.
-        let problem = match keeper.meanwhile(making).await {
-            Ok(()) => return Ok(()),
+        let problem = match keeper.meanwhile(make_some(server, &mut left)).await {
+            Ok(()) => return Ok(left),
+            Err(Unmade::Now(_)) if server.seat.role().unspoken().is_some() => return Ok(left),
             Err(Unmade::Now(problem)) => problem,
             Err(Unmade::Refused(problem)) => {
                 let hint = "see the file of `--networks`; `allod network dump` writes one that is right";
@@ -66,15 +65,10 @@ pub(super) async fn make_all(
         let now_ms = server.clock.lease_ms();
         let (_, since_ms) = since.filter(|(were_left, _)| *were_left == left.len()).unwrap_or((left.len(), now_ms));
         since = Some((left.len(), since_ms));
-        // The owner shares no version of the protocol with this node: it lets go when its operator says so.
-        let unspoken = server.seat.role().unspoken();
-        if unspoken.is_none() && now_ms.saturating_sub(since_ms) > PASSES_WITHIN_MS {
+        if now_ms.saturating_sub(since_ms) > PASSES_WITHIN_MS {
             return Err(CannotStart::register(CannotBegin::Now(problem), store));
         }
-        if unspoken.is_none() || problem != said {
-            tracing::warn!(problem, "waiting");
-        }
-        said = problem;
+        tracing::warn!(problem, "waiting");
         match keeper.look_again().await {
             None => {}
             Some(Over::Failed(problem) | Over::Emptied(_, problem)) => {
@@ -82,6 +76,35 @@ pub(super) async fn make_all(
             }
         }
     }
+}
+
+/// Creates those at the front, up to the first that cannot be created.
+async fn make_some(server: &Server, left: &mut VecDeque<NetworkInput>) -> Result<(), Unmade> {
+    while let Some(input) = left.front() {
+        make(&server.seat.role(), input.clone()).await?;
+        left.pop_front();
+    }
+    Ok(())
+}
+
+/// Creates what is left as soon as the register can be asked, for ever.
+pub(super) async fn make_later(server: &Server, mut left: VecDeque<NetworkInput>) -> Infallible {
+    let mut changes = server.seat.changes();
+    while !left.is_empty() {
+        match make_some(server, &mut left).await {
+            Ok(()) => tracing::info!("the networks of the network file are made"),
+            Err(Unmade::Now(problem)) => {
+                tracing::debug!(problem, "waiting");
+                // Also if the role stays, and what is behind it changes.
+                let _ = timeout(LOOKS_EVERY, changes.changed()).await;
+            }
+            Err(Unmade::Refused(problem)) => {
+                tracing::error!(problem, "a network of the network file is not made");
+                left.pop_front();
+            }
+        }
+    }
+    std::future::pending().await
 }
 
 /// Whether a network of this name exists that differs from the network file.

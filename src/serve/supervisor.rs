@@ -108,19 +108,24 @@ fn patience(limit: Duration) -> NotifyState<'static> {
     NotifyState::WatchdogUsec(limit.as_micros().try_into().unwrap_or(u32::MAX))
 }
 
-/// Asks for more time until the register is written, and then once more for what follows.
+/// Asks for more time whenever the register is written until the server has ended, and then once more for what follows.
 async fn extend_stop(mut writes_anew: watch::Receiver<bool>) {
     let longer = || NotifyState::ExtendTimeoutUsec(STOPS_WITHIN.as_micros().try_into().unwrap_or(u32::MAX));
     let status = "stopping, but first writing the register again, which Redis lost; if this process is killed now, the register \
      is lost";
-    let mut asked = false;
-    while *writes_anew.borrow_and_update() {
-        tell(&[longer(), NotifyState::Status(status)]);
-        asked = true;
-        // A sender that is gone writes nothing any more.
-        if tokio::time::timeout(EXTENDS_EVERY, writes_anew.changed()).await.is_ok_and(|told| told.is_err()) {
-            break;
+    let (mut asked, mut lives) = (false, true);
+    while lives {
+        let writes = *writes_anew.borrow_and_update();
+        if writes {
+            tell(&[longer(), NotifyState::Status(status)]);
+        } else if asked {
+            tell(&[longer(), NotifyState::Status(ANSWERS)]);
         }
+        asked = writes;
+        // Even late in a stop it may turn out that the register must be written. A sender that is gone writes nothing any
+        // more.
+        let within = if writes { EXTENDS_EVERY } else { Duration::MAX };
+        lives = !tokio::time::timeout(within, writes_anew.changed()).await.is_ok_and(|told| told.is_err());
     }
     if asked {
         tell(&[longer(), NotifyState::Status(ANSWERS)]);

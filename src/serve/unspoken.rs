@@ -10,6 +10,10 @@
 //! and then the load of the register. Both sides have proved that they know the secret, and that they mean the same register
 //! (`peer::handshake`): otherwise a node is refused as ever (`company`).
 //!
+//! The node that takes it may be unable to load it, as where it is of an earlier release. It lets go then, and leaves the
+//! register to others for a while (`contention`). So a drain is answered only when that node has kept the register for longer
+//! than such a load lasts; otherwise the drained node is in service again, and takes the register back.
+//!
 //! A node that is out of service and had to take the register does not give it to such a node by itself. Nobody can ask that
 //! one whether it is able to load the register, so an operator decides, who drains the node.
 //!
@@ -26,9 +30,14 @@ use super::lease::let_go;
 use super::reactors::all_run;
 use crate::actors::service::Shared;
 use crate::actors::{Applied, Fault, NotReadyReason};
-use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS};
+use crate::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS, NODE_LEASE_MS};
 use crate::server::role::Role;
 use crate::store::Holder;
+
+/// Whoever cannot load the register lets go of it within this time, even if it is large.
+const KEEPS_FOR: Duration = Duration::from_millis(NODE_LEASE_MS);
+/// How often to look whether it did.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 impl Handover<'_> {
     /// Waits until everything that this owner has begun is answered. Requests must go elsewhere by now. Returns false if that
@@ -49,7 +58,8 @@ impl Handover<'_> {
         let_go(self.store).await;
     }
 
-    /// Lets go of the register for nodes that cannot be asked to get ready. Returns which one took it.
+    /// Lets go of the register for nodes that cannot be asked to get ready. Returns which one took it, and could load it as far
+    /// as this can be seen from here.
     async fn through_store(&self, shared: &Arc<Shared>) -> Result<Holder, Unhanded> {
         is_as_stored(shared).map_err(Unhanded::Barred)?;
         self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
@@ -68,8 +78,26 @@ impl Handover<'_> {
         self.lets_go(shared).await;
         let holder = self.taken(begun + Duration::from_millis(HANDOVER_HOLD_MS)).await?;
         let took_ms = begun.elapsed().as_millis() as u64;
+        self.is_kept_by(&holder).await?;
         tracing::info!(successor = %holder.name, took_ms, "let go of the register, and another node took it from the store");
         Ok(holder)
+    }
+
+    /// Waits to see whether the node that took the register lets go of it again.
+    async fn is_kept_by(&self, holder: &Holder) -> Result<(), Unhanded> {
+        let end = Instant::now() + KEEPS_FOR;
+        while Instant::now() < end {
+            tokio::time::sleep(LOOKS_EVERY).await;
+            // A store that does not answer tells nothing.
+            if let Ok(None) = self.store.holder().await {
+                let problem = format!(
+                    "node `{}` took the register, and let go of it again, as a node does that cannot load it (its log says why):                      node `{}` is not drained, and takes it back",
+                    holder.name, self.server.node
+                );
+                return Err(Unhanded::Orphaned(unavailable(Applied::No, problem)));
+            }
+        }
+        Ok(())
     }
 }
 

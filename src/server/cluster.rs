@@ -173,8 +173,7 @@ impl Server {
     pub fn owner(&self) -> Option<Arc<str>> {
         match &*self.seat.role() {
             Role::Owner(_) => Some(self.node.as_str().into()),
-            Role::Follower { owner, link, .. } => (!link.is_of_no_owner()).then(|| Arc::clone(owner)),
-            Role::Between | Role::Waiting { .. } => None,
+            role => role.owner_elsewhere().map(Arc::clone),
         }
     }
 

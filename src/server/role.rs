@@ -60,6 +60,15 @@ impl Role {
         }
     }
 
+    /// The other node that owns the register. One that says that it owns nothing is not named, whatever the store says: it may
+    /// have let go of the register, or it took it and cannot begin.
+    pub(crate) fn owner_elsewhere(&self) -> Option<&Arc<str>> {
+        match self {
+            Role::Follower { owner, link, .. } => (!link.is_of_no_owner()).then_some(owner),
+            Role::Owner(_) | Role::Between | Role::Waiting { .. } => None,
+        }
+    }
+
     /// Why nothing can be asked of the owner, if that is because it shares no version of the protocol with this node. Says what
     /// this node waits for.
     pub(crate) fn unspoken(&self) -> Option<String> {
@@ -73,7 +82,7 @@ impl Role {
     }
 
     /// Is this a role that another one will soon follow?
-    pub(super) fn is_between(&self) -> bool {
+    pub(crate) fn is_between(&self) -> bool {
         matches!(self, Role::Between)
     }
 

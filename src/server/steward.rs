@@ -13,7 +13,7 @@ use crate::actors::{Applied, Fault, Outlet, Told};
 /// Orders that may wait: few are enough, because an operator asks once.
 const ORDERS_MAX: usize = 64;
 
-/// One order. If it is dropped without an answer, it answers that its outcome is unknown.
+/// One order. If it is dropped without an answer, it answers that its outcome is unknown, unless nothing was to be changed.
 #[derive(Debug)]
 pub struct NodeOrder {
     /// What is asked.
@@ -44,6 +44,11 @@ impl NodeOrder {
         self.tell(answer);
     }
 
+    /// Answers an order that was not begun, because the node stops.
+    pub fn was_not_begun(self) {
+        self.answer(Err(stopping()));
+    }
+
     /// Takes the place that the answer goes to: whoever takes it must answer.
     pub fn take_outlet(&mut self) -> Option<(u32, Outlet)> {
         self.outlet.take().map(|outlet| (self.ticket, outlet))
@@ -57,10 +62,15 @@ impl NodeOrder {
     }
 }
 
+fn stopping() -> Box<Fault> {
+    Box::new(Fault::Unavailable { applied: Applied::No, problem: "the node is stopping".to_owned() })
+}
+
 impl Drop for NodeOrder {
     fn drop(&mut self) {
         let problem = "the node stopped, or lost the register, before this was done".to_owned();
-        self.tell(Err(Box::new(Fault::Unavailable { applied: Applied::Unknown, problem })));
+        let applied = if self.dry_run { Applied::No } else { Applied::Unknown };
+        self.tell(Err(Box::new(Fault::Unavailable { applied, problem })));
     }
 }
 
@@ -85,18 +95,39 @@ impl Steward {
             Ok(()) => return,
             Err(mpsc::error::TrySendError::Full(order)) => {
                 let problem = "the node has as many orders waiting as it may".to_owned();
-                (order, Fault::Overloaded { problem, retry_after_ms: 1_000 })
+                (order, Box::new(Fault::Overloaded { problem, retry_after_ms: 1_000 }))
             }
-            Err(mpsc::error::TrySendError::Closed(order)) => {
-                let problem = "the node is stopping".to_owned();
-                (order, Fault::Unavailable { applied: Applied::No, problem })
-            }
+            Err(mpsc::error::TrySendError::Closed(order)) => (order, stopping()),
         };
-        order.answer(Err(Box::new(fault)));
+        order.answer(Err(fault));
     }
 
     /// The receiving end, for the only caller that takes it.
     pub fn inbox(&self) -> Option<mpsc::Receiver<NodeOrder>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::outlet;
+
+    #[test]
+    fn whether_an_order_that_nobody_answered_was_done_is_unknown_only_if_it_may_have_been_begun_and_changes_something()
+    {
+        for (dry_run, is_begun, said) in
+            [(false, true, Applied::Unknown), (true, true, Applied::No), (false, false, Applied::No)]
+        {
+            let (out, mut told) = outlet();
+            let order = NodeOrder::new(NodeJob::Drain { node: None, drain: true }, dry_run, (7, out));
+            if is_begun {
+                drop(order);
+            } else {
+                order.was_not_begun();
+            }
+            let Ok(Told::Job(7, Err(fault))) = told.try_recv() else { panic!("it is not answered") };
+            assert!(matches!(*fault, Fault::Unavailable { applied, .. } if applied == said), "{fault:?}");
+        }
     }
 }

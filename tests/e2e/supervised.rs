@@ -99,6 +99,16 @@ fn the_supervisor_hears_of_no_stop_where_the_server_begins_once_more_with_what_i
 /// allows.
 #[test]
 fn a_stop_waits_until_the_register_is_written_anew_and_the_supervisor_is_asked_for_more_time() {
+    waits_for_the_register(true);
+}
+
+#[test]
+fn a_stop_that_finds_redis_emptied_asks_the_supervisor_for_the_time_to_write_the_register_anew() {
+    waits_for_the_register(false);
+}
+
+/// A stop comes when the server writes the register, or before it knows that it must.
+fn waits_for_the_register(writes: bool) {
     let directory = tempfile::tempdir().unwrap();
     let Some(redis) = Redis::replicating(directory.path(), "primary", None) else { return };
     let replica = Redis::replicating(directory.path(), "replica", Some(redis.port())).unwrap();
@@ -124,7 +134,9 @@ fn a_stop_waits_until_the_register_is_written_anew_and_the_supervisor_is_asked_f
     server.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);
     replica.signal("-STOP");
     redis.ask(&["FLUSHALL"]);
-    wait("it begins to write", &|| server.log_text().contains("the register is being written again"));
+    if writes {
+        wait("it begins to write", &|| server.log_text().contains("the register is being written again"));
+    }
     let asks_to_stop = || crate::redis::send_signal(server.pid(), "-TERM");
     asks_to_stop();
     assert_eq!(supervisor.hears(), ["STOPPING=1", "STATUS=stopping: answering the requests that were read"]);

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::client::Answer;
 use super::nodes::Cluster;
 use super::redis::Redis;
-use super::run::{Nodes, Setting, eventually};
+use super::run::{Nodes, Setting, eventually, insist};
 use super::server::{Starting, allod};
 use super::wire::Way;
 
@@ -147,6 +147,53 @@ async fn a_node_that_is_told_to_stop_while_it_follows_or_owns_ends_well_and_leav
         assert!(!is_named(&nodes.redis, &format!("node-{node}")), "{}", nodes.cluster.log(node));
     }
     assert!(no_lease_is_left(&nodes.redis));
+}
+
+/// Until the owner asks Redis for something it does not know that everything is gone, and a stop may come first. What it has
+/// in memory is then all that is left of the register.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_told_to_stop_when_redis_was_just_emptied_writes_the_register_anew_before_it_ends() {
+    let Some(mut nodes) = Nodes::start(1, &[]) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})).await;
+    for times in 1..=3 {
+        let mut client = nodes.client(0).await;
+        insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": format!("o{times}")})).await;
+        nodes.redis.ask(&["FLUSHALL"]);
+        nodes.cluster.stop(0);
+        nodes.cluster.again(0);
+        let mut client = nodes.client(0).await;
+        let held = insist(&mut client, "ip.list", &json!({"network": "lan", "count_only": true})).await;
+        assert_eq!(held["count"], times, "{}", nodes.cluster.log(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_told_to_stop_while_it_commits_to_a_redis_that_was_emptied_loses_nothing_that_it_acknowledged() {
+    let Some(mut nodes) = Nodes::start(1, &[]) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})).await;
+    let owner = |n: usize| format!("o{n}");
+    let calls = (0..3_000).map(|n| ("ip.allocate".to_owned(), json!({"network": "lan", "owner": owner(n)})));
+    let calls: Vec<_> = calls.collect();
+    let asking = tokio::spawn(async move { client.call_all(calls).await });
+    let mut looking = nodes.client(0).await;
+    let held = json!({"network": "lan", "count_only": true});
+    while insist(&mut looking, "ip.list", &held).await["count"].as_u64() < Some(200) {}
+    // The signal is handled at once, and the owner hears only then that its commits fail.
+    nodes.cluster.signal(0, "-STOP");
+    nodes.cluster.signal(0, "-TERM");
+    nodes.redis.ask(&["FLUSHALL"]);
+    nodes.cluster.signal(0, "-CONT");
+    nodes.cluster.stop(0);
+    let answers = asking.await.unwrap();
+    nodes.cluster.again(0);
+    let list = nodes.client(0).await.list_all().await;
+    let granted = |n: &usize| matches!(answers[*n], Answer::Result(_));
+    let lost = |n: &usize| !list.iter().any(|held| held["owner"] == owner(*n));
+    let lost: Vec<_> = (0..answers.len()).filter(granted).filter(lost).collect();
+    assert!(lost.is_empty(), "{lost:?} of {}: {}", answers.len(), nodes.cluster.log(0));
+    assert!(list.len() >= 200, "{}", list.len());
 }
 
 /// The right does not appear by itself: a supervisor that restarted the node would do so for ever.

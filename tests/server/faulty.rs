@@ -78,6 +78,8 @@ pub struct FaultyStore {
     /// Loads find that another node took the shard.
     pub overtaken: std::sync::atomic::AtomicBool,
     pub loads_fail: std::sync::atomic::AtomicBool,
+    /// Loads find what this version cannot read.
+    pub is_newer: std::sync::atomic::AtomicBool,
     pub loads_begun: std::sync::atomic::AtomicU64,
     /// How many proofs of ownership were requested.
     pub proofs_begun: std::sync::atomic::AtomicU64,
@@ -125,6 +127,7 @@ impl FaultyStore {
             loads: watch::Sender::new(true),
             overtaken: false.into(),
             loads_fail: false.into(),
+            is_newer: false.into(),
             loads_begun: 0.into(),
             proofs_begun: 0.into(),
             unproved: false.into(),
@@ -248,6 +251,13 @@ impl Store for FaultyStore {
             return Box::pin(std::future::ready(Err(StoreError::Fenced { shard, current: Epoch(9) })));
         }
         self.loads_begun.fetch_add(1, Ordering::SeqCst);
+        if self.is_newer.load(Ordering::SeqCst) {
+            let newer = Err(StoreError::Newer("a record of a later version".into()));
+            return Box::pin(async move {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                newer
+            });
+        }
         if self.loads_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(io_error())));
         }

@@ -252,7 +252,8 @@ async fn live(world: Rc<World>, process: Rc<Process>, tasks: mpsc::UnboundedSend
     }
     let ended = keeper.keep(&server.stop).await;
     world.note(|| format!("node-{node} ends: {ended:?}"));
-    keeper.lay_down(Duration::from_secs(2)).await;
+    // What it finds out on its way down goes first.
+    let ended = keeper.lay_down(Duration::from_secs(2)).await.unwrap_or(ended);
     server.tasks.close();
     let _ = tokio::time::timeout(Duration::from_secs(2), server.tasks.wait()).await;
     keeper.end().await;

@@ -35,7 +35,7 @@ async fn shake_in(
         ended
     };
     let accept = async {
-        let ended = handshake::accept(&mut accepted, &mut there, (&accepting.0, two), &accepting.1).await;
+        let ended = handshake::accept(&mut accepted, &mut there, (&accepting.0, two), &accepting.1, |_| true).await;
         drop(accepted);
         ended
     };

@@ -53,6 +53,8 @@ pub(super) mod tests {
     use crate::actors::clock::SystemClock;
     use crate::actors::{Fault, NotReadyReason};
     use crate::metrics::Metrics;
+    use crate::peer::frame::PeerStanding;
+    use crate::peer::tests::nodes::{Node, Owner, connected, link_to};
     use crate::server::balance::Balance;
     use crate::server::cluster::Nodes;
     use crate::server::role::{Role, Seat};
@@ -207,5 +209,29 @@ pub(super) mod tests {
         let ids: Vec<&str> = said.lines().filter_map(|line| line.get(..21)).collect();
         assert_eq!(ids, [2, 3].map(|id| format!(r#"{{"jsonrpc":"2.0","id":{id},"#)[..21].to_owned()), "{said}");
         assert!(session.in_flight() == 1 && !session.only_waits(), "the order is under way still");
+    }
+
+    /// That node let go of the register, or never began with it: it would send the client back.
+    #[tokio::test]
+    async fn a_client_is_not_sent_on_to_a_node_that_says_that_it_owns_nothing() {
+        for owns in [true, false] {
+            let other = Node::ordinary(Owner { disowns: !owns, ..Owner::default() });
+            other.owner.standing.send_replace(PeerStanding { owns, unready: None });
+            let link = link_to(other.address);
+            connected(&link).await;
+            while link.standing().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let server = server();
+            server.seat.become_role(Role::Follower { owner: "other".into(), address: "".into(), link });
+            let (mut session, _inlet) = Session::new(Arc::clone(&server), "client".into());
+            session.begin(Instant::now());
+            session.feed(br#"{"jsonrpc":"2.0","id":1,"method":"session.set","params":{"redirect":true}}"#);
+            session.feed(br#"{"jsonrpc":"2.0","id":2,"method":"ip.list","params":{"network":"lan"}}"#);
+            session.flush();
+            let said = String::from_utf8(std::mem::take(&mut session.out)).expect("it is text");
+            assert_eq!(said.contains(r#""kind":"moved""#), owns, "{said}");
+            assert_eq!(session.in_flight(), usize::from(!owns), "it is asked itself: {said}");
+        }
     }
 }

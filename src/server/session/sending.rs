@@ -56,7 +56,7 @@ impl Session {
             return None;
         }
         if self.redirect
-            && let Role::Follower { owner, .. } = &*self.role
+            && let Some(owner) = self.role.owner_elsewhere()
         {
             let error = self.server.moved_to(owner);
             self.finish_error(pending, &error);

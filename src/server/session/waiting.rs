@@ -233,7 +233,9 @@ impl Session {
         let now_ms = self.server.clock.boot_ms();
         let can_ask = match &*self.role {
             Role::Owner(_) => true,
-            Role::Follower { link, .. } => self.redirect || link.is_connected(),
+            Role::Follower { link, .. } => {
+                self.redirect && self.role.owner_elsewhere().is_some() || link.is_connected()
+            }
             Role::Between | Role::Waiting { .. } => false,
         };
         self.resumes.look_later();
@@ -244,7 +246,7 @@ impl Session {
             } else if !can_ask {
                 self.resumes.all.push_back(Resume { pending, patience, fault });
             } else if self.redirect
-                && let Role::Follower { owner, .. } = &*self.role
+                && let Some(owner) = self.role.owner_elsewhere()
             {
                 let error = self.server.moved_to(owner);
                 self.finish_error(pending, &error);

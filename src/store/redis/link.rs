@@ -90,9 +90,15 @@ impl Link {
         }
         let mut gone_to = None;
         let connecting = async {
-            let server = self.place.server().await?;
+            let (server, changes) = loop {
+                let changes = self.place.changes();
+                let server = self.place.server().await?;
+                // Otherwise another primary is followed, perhaps only since this one was named.
+                if self.place.changes() == changes {
+                    break (server, changes);
+                }
+            };
             gone_to = Some(server.clone());
-            let changes = self.place.changes();
             let mut connection = server.telling(server.connect(CONNECT_WITHIN, None).await).await?;
             // Redis may accept the connection and then not answer, so all of this has a time limit.
             if server.telling(is_replica(&mut connection).await).await? {
