@@ -42,7 +42,7 @@ use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
 use crate::core::state::{NetworkConfig, SubnetConfig};
-use crate::core::types::{NetworkId, ShardTime};
+use crate::core::types::{Name, NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
 use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo};
@@ -227,6 +227,16 @@ impl Shared {
             key(one).cmp(&key(other)).then_with(|| one.network.cmp(&other.network))
         });
         stopped
+    }
+
+    /// Names of the networks that grant nothing, because two claim an address of them since a failover.
+    pub fn contested(&self) -> Vec<Name> {
+        let is_contested =
+            |route: &&Arc<Route>| route.published.figures.load().as_ref().is_some_and(|figures| figures.conflicts > 0);
+        let routes = self.routes.all();
+        let mut contested: Vec<Name> = routes.iter().filter(is_contested).filter_map(|route| route.called()).collect();
+        contested.sort();
+        contested
     }
 
     /// A network that is answered from memory because the store has something else.

@@ -127,6 +127,9 @@ impl Keeper {
             NodeJob::Drain { node: Some(node), .. } if *node != *self.server.node => self.pass_on(order, &node).await,
             NodeJob::Drain { drain: false, .. } => {
                 if !order.dry_run {
+                    if self.card.draining {
+                        tracing::info!(by = %order.by, reason = order.reason.as_deref(), "this node is back in service");
+                    }
                     self.set_draining(false).await;
                 }
                 let standing = NodeStanding { draining: false, ..self.standing() };
@@ -224,8 +227,11 @@ impl Keeper {
             let node = self.server.node.as_str().into();
             return order.answer(Ok(NodeStanding { node, draining: true, owner }));
         }
-        tracing::info!(by = %order.by, reason = order.reason.as_deref(), "this node is taken out of service");
         let was_draining = self.card.draining;
+        let is_news = tenure.is_some() || !was_draining;
+        if is_news {
+            tracing::info!(by = %order.by, reason = order.reason.as_deref(), "this node is being taken out of service");
+        }
         self.set_draining(true).await;
         if let Some(shared) = tenure {
             let mut handed = self.hand_over(shared, None).await;
@@ -236,19 +242,28 @@ impl Keeper {
             match handed {
                 Ok(_) => {}
                 Err(Unhanded::Barred(fault) | Unhanded::Kept(fault) | Unhanded::Unspoken(fault)) => {
-                    self.set_draining(was_draining).await;
+                    self.stays(was_draining, &fault).await;
                     return order.answer(Err(fault));
                 }
                 Err(Unhanded::Orphaned(fault)) => {
                     if through_store {
                         // Nobody could be asked whether it can own the register, and it seems that nobody can.
-                        self.set_draining(was_draining).await;
+                        self.stays(was_draining, &fault).await;
                     }
                     return order.answer(Err(fault));
                 }
             }
         }
+        if is_news {
+            tracing::info!("this node is out of service");
+        }
         order.answer(Ok(self.standing()));
+    }
+
+    /// A drain came to nothing.
+    async fn stays(&mut self, was_draining: bool, fault: &Fault) {
+        tracing::warn!(problem = fault.problem(), "this node was not taken out of service");
+        self.set_draining(was_draining).await;
     }
 
     /// Hands the register over to another node, or to `only`, and follows that node. Returns false, and keeps the register,

@@ -239,7 +239,11 @@ impl Handover<'_> {
             let Some((_, link)) = links.iter().find(|(card, _)| *card == candidate) else { continue };
             let asked = async {
                 if !link.connected(CONNECTED_WITHIN).await {
-                    let problem = format!("node `{}` cannot be reached", candidate.name);
+                    let problem = format!(
+                        "node `{}` cannot be reached (`cluster.advertise` of that node says where): {}",
+                        candidate.name,
+                        link.trouble()
+                    );
                     return Err(unavailable(Applied::No, problem));
                 }
                 ask(link, order(NodeJob::Prepare), Duration::from_millis(HANDOVER_PREPARE_MS)).await

@@ -248,7 +248,7 @@ impl Keeper {
                 self.server.metrics.tenures.inc();
                 self.server.metrics.owner.set(1);
                 shared.serves();
-                super::opened::say(&shared, &self.place);
+                super::opened::say(&shared, &self.place, &self.server.seat.role());
                 self_check::start(&shared, self.hooks.self_check_every.or(self.self_check));
                 self.server.seat.become_role(Role::Owner(shared));
                 Ok(())

@@ -5,12 +5,14 @@
 
 use crate::actors::service::Shared;
 use crate::core::plural::counted;
+use crate::server::role::Role;
 
-/// Logs it.
-pub(super) fn say(register: &Shared, place: &str) {
+/// Logs it. `before`: the role of this node until now. Of a node that was followed the lease ran out, or it let go.
+pub(super) fn say(register: &Shared, place: &str, before: &Role) {
     let holds = holds(register);
     let register = format!("{:032x}", register.info.register);
-    tracing::info!(place, register, holds, "the register is open");
+    let taken_from = if let Role::Follower { owner, .. } = before { Some(&**owner) } else { None };
+    tracing::info!(place, register, holds, taken_from, "the register is open");
 }
 
 /// Number of networks, and of addresses in them that are held; those that are deleted but still hold something apart.

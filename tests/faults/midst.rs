@@ -47,7 +47,7 @@ async fn a_drain_that_is_under_way_when_its_node_loses_the_register_is_answered_
     nodes.to_redis(1 - owner).hold(Way::Both);
     let mut client = nodes.client(owner).await;
     let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
-    eventually("the drain has begun", || nodes.cluster.log(owner).contains("is taken out of service")).await;
+    eventually("the drain has begun", || nodes.cluster.log(owner).contains("is being taken out of service")).await;
     nodes.to_redis(owner).hold(Way::Both);
     let told = tokio::time::timeout(Duration::from_secs(20), draining).await.expect("its client waits on").unwrap();
     let Answer::Refused(kind, error) = told else { panic!("{told:?}") };

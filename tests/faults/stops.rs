@@ -128,7 +128,7 @@ async fn a_node_that_is_told_to_stop_while_it_is_drained_ends_well_and_leaves_no
     nodes.to_redis(1 - owner).hold(Way::Both);
     let mut client = nodes.client(owner).await;
     let draining = tokio::spawn(async move { client.call("cluster.drain", json!({})).await });
-    eventually("the drain has begun", || nodes.cluster.log(owner).contains("is taken out of service")).await;
+    eventually("the drain has begun", || nodes.cluster.log(owner).contains("is being taken out of service")).await;
     let begun = Instant::now();
     nodes.cluster.stop(owner);
     assert!(begun.elapsed() < STOPS_WITHIN, "{:?}\n{}", begun.elapsed(), nodes.cluster.log(owner));
