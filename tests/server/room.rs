@@ -226,6 +226,13 @@ fn what_lets_go_in_slices_lets_go_of_as_much_as_a_full_disk_has_room_for_and_say
     }
 }
 
+/// Waits until the commit of this request has begun, if it is one of the first two: on a slow machine the second would
+/// otherwise go out with those after it.
+fn are_under_way(server: &TestServer, commits: u64, at: usize) {
+    let begun = commits + at.min(1) as u64 + 1;
+    wait_for("the commits before", || server.store.commits() >= begun);
+}
+
 /// The releases were decided before anybody knew that the disk is full, and are in one commit with a grant.
 #[test]
 fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobody_a_reload() {
@@ -249,9 +256,11 @@ fn what_lets_go_beside_a_grant_that_a_full_store_refuses_is_done_and_costs_nobod
         ("ip.release", "dmz", "nobody"),
     ];
     let mut clients: Vec<Client> = asks.iter().map(|_| server.client()).collect();
-    for ((method, network, owner), client) in asks.iter().zip(&mut clients) {
+    let commits = server.store.commits();
+    for (at, ((method, network, owner), client)) in asks.iter().zip(&mut clients).enumerate() {
         client.send(method, json!({"network": network, "owner": owner}));
         assert!(client.waits_still(MOMENT));
+        are_under_way(&server, commits, at);
     }
     server.store.let_go();
     let answers: Vec<Value> = clients.iter_mut().map(Client::answer).collect();
@@ -289,6 +298,7 @@ fn of_releases_that_do_not_all_fit_into_what_a_full_store_has_left_those_that_do
         ("ip.release", "dmz", "small"),
     ];
     let mut clients: Vec<Client> = asks.iter().map(|_| server.client()).collect();
+    let commits = server.store.commits();
     for (at, ((method, network, owner), client)) in asks.iter().zip(&mut clients).enumerate() {
         let mut params = json!({"network": network, "owner": owner});
         if *method == "ip.renew" {
@@ -296,6 +306,7 @@ fn of_releases_that_do_not_all_fit_into_what_a_full_store_has_left_those_that_do
         }
         client.send(method, params);
         assert!(client.waits_still(MOMENT));
+        are_under_way(&server, commits, at);
     }
     *server.store.room.lock().unwrap() = Some(3_000);
     server.store.let_go();
