@@ -115,7 +115,7 @@ impl<'a> Teller<'a> {
                 let happened = Happened {
                     place: here,
                     wall: act.wall,
-                    time: decided_at(batch.time, event.kind, &what),
+                    time: decided_at(batch.time, act, event.kind, &what),
                     kind: event.kind,
                     network: act.network,
                     name: named.name.clone(),
@@ -153,15 +153,18 @@ impl<'a> Teller<'a> {
     }
 }
 
+/// How long before its batch was sent a lease may have begun to have begun with the event, in ms. Decisions wait a few.
+const DECIDED_WITHIN_MS: u64 = 250;
+
 /// The shard's time when an event was decided. A batch has the time at which it was sent, up to some milliseconds later; a lease
-/// that began with the event has its own, so that its end is shown as it was answered.
-fn decided_at(sent: ShardTime, kind: EventKind, what: &What) -> ShardTime {
-    match what {
-        What::Holding { after: Some(held), .. } if matches!(kind, EventKind::Granted | EventKind::Renewed) => {
-            held.lease.map_or(sent, |lease| lease.began().min(sent))
-        }
-        What::Holding { .. } | What::Network { .. } => sent,
-    }
+/// that began with the event has its own, so that its end is shown as it was answered. What is granted in place of a declined
+/// address goes on with that one's lease, and a renewal that is brought back after a failover is as old as it is.
+fn decided_at(sent: ShardTime, act: &Act, kind: EventKind, what: &What) -> ShardTime {
+    let What::Holding { after: Some(held), .. } = what else { return sent };
+    let declines = |step: &Step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Declined);
+    let may_begin = matches!(kind, EventKind::Granted | EventKind::Renewed) && !act.steps.iter().any(declines);
+    let began = held.lease.filter(|_| may_begin).map(|lease| lease.began());
+    began.filter(|began| *began <= sent && sent.0 - began.0 <= DECIDED_WITHIN_MS).unwrap_or(sent)
 }
 
 fn what(act: &Act, step: &Step, before: Option<&Arc<Reservation>>) -> What {
@@ -200,7 +203,7 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::core::state::Lease;
+    use crate::core::state::{Event, Lease};
     use crate::store::codec::samples;
 
     #[test]
@@ -211,10 +214,27 @@ mod tests {
             What::Holding { address: "10.0.0.5".parse().unwrap(), before: None, after }
         };
         let (sent, decided) = (ShardTime(100_003), ShardTime(100_000));
-        assert_eq!(decided_at(sent, EventKind::Granted, &held(160_000)), decided);
-        assert_eq!(decided_at(sent, EventKind::Renewed, &held(160_000)), decided);
+        let act = |kinds: &[EventKind]| {
+            let mut act = samples::full_batch().acts.swap_remove(0);
+            let step = |kind: &EventKind| Step {
+                key: Key::Config,
+                expect: None,
+                state: None,
+                event: Some(Event { kind: *kind, before: None }),
+            };
+            act.steps = kinds.iter().map(step).collect();
+            act
+        };
+        let at = |kind: EventKind, ends: u64| decided_at(sent, &act(&[kind]), kind, &held(ends));
+        assert_eq!(at(EventKind::Granted, 160_000), decided);
+        assert_eq!(at(EventKind::Renewed, 160_000), decided);
         // It began with another event, or its end was moved.
-        assert_eq!(decided_at(sent, EventKind::Updated, &held(130_000)), sent);
-        assert_eq!(decided_at(sent, EventKind::Granted, &held(200_000)), sent);
+        assert_eq!(at(EventKind::Updated, 130_000), sent);
+        assert_eq!(at(EventKind::Granted, 200_000), sent);
+        // A renewal that a failover lost, and that was brought back.
+        assert_eq!(at(EventKind::Renewed, 130_000), sent);
+        // The lease of the address that was declined.
+        let again = act(&[EventKind::Declined, EventKind::Granted]);
+        assert_eq!(decided_at(sent, &again, EventKind::Granted, &held(160_000)), sent);
     }
 }
