@@ -158,11 +158,14 @@ impl Unsettled {
         stored
     }
 
-    /// Ends both, unless something is still begun: that happens only if the catalog is gone.
-    fn end(self) {
+    /// Ends both. If something is still begun, it may yet become durable, and what was intended stays in the way of others; but
+    /// not once the tenure is over: then nothing becomes durable any more, and who waits behind it would do so for ever, and
+    /// keep what is in memory from being written to a store that was emptied.
+    fn end(self, shared: &Shared) {
         let Self { lock, intent, begun } = self;
         if let Some((intent, _)) = intent
             && !begun.is_empty()
+            && !shared.is_over()
         {
             intent.hand_over();
         }
@@ -202,14 +205,14 @@ impl Drop for LockedAct {
     fn drop(&mut self) {
         let mut rest = std::mem::take(&mut self.rest);
         if rest.begun.is_empty() {
-            return rest.end();
+            return rest.end(&self.shared);
         }
         // The acting task crashed.
         let shared = Arc::clone(&self.shared);
         let reactor = shared.reactors()[0].clone();
         reactor.spawn(async move {
             rest.settle_as_stored(&shared).await;
-            rest.end();
+            rest.end(&shared);
         });
     }
 }

@@ -69,6 +69,34 @@ async fn a_lock_that_arrives_at_nobody_is_given_back() {
     assert!(at_once(&mut third).await.is_some_and(|locked| locked.is_ok()), "nobody has the lock");
 }
 
+/// The first act waits for what became of its commit, and another one behind what it intends, until the tenure ends.
+#[actix::test]
+async fn an_act_in_doubt_keeps_nobody_from_recalling_what_is_in_memory() {
+    let shared = service().await;
+    let asker = Coordinator::of_itself(&shared);
+    let mut first = asker.lock(vec![NETWORK]).await.unwrap();
+    let (check, intended) = intent();
+    first.intend(check, intended).await.unwrap();
+    first.begins(&Arc::new(Lane::new(NETWORK, shared.shard_of(NETWORK))), true);
+    let waits = shared.jobs.token();
+    let behind = Arc::clone(&shared);
+    actix::spawn(async move {
+        let _waits = waits;
+        let asker = Coordinator::of_itself(&behind);
+        let mut second = asker.lock(vec![NetworkId(8)]).await.unwrap();
+        let (check, intended) = intent();
+        // Once the tenure is over it does not matter what it is told.
+        let _ = second.intend(check, Intent { network: NetworkId(8), ..intended }).await;
+    });
+    all_handled(&shared).await;
+    let waits = shared.jobs.token();
+    actix::spawn(async move {
+        let _waits = waits;
+        first.settle_as_stored().await;
+    });
+    shared.recall("the store was emptied").await.unwrap();
+}
+
 #[actix::test]
 async fn an_intent_that_arrives_at_nobody_is_given_back() {
     let shared = service().await;
