@@ -281,6 +281,32 @@ fn an_export_leaves_out_a_network_that_crashes_and_neither_it_nor_its_file_passe
     assert!(code == Some(0) && said.contains("as it was stopped when it was written: network `lan`"), "{said}");
 }
 
+/// An operator exports what is in memory, and meanwhile a client finds out that something else was changed as well.
+#[test]
+fn what_is_in_memory_of_a_network_that_differs_is_not_given_up_with_what_is_read_of_it() {
+    let (server, mut client, held) = differing(patient());
+    let commits = server.store.commits();
+    server.store.next([Fault::None, Fault::Mismatch]);
+    server.store.hold();
+    server.store.proof_takes_ms.store(300, Ordering::SeqCst);
+    let mut others: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for (at, other) in others[..2].iter_mut().enumerate() {
+        other.send("ip.allocate", json!({"network": "dmz", "owner": format!("new/{at}")}));
+        wait_for("that its commit is under way", || server.store.commits() > commits + at as u64);
+    }
+    others[2].send("ip.get", json!({"network": "lan", "address": held}));
+    // Where owning the files is enough nothing is proved, and it is answered at once.
+    assert!(!crate::stores::over_redis() || others[2].has_read_all());
+    server.store.let_go();
+    let told: Vec<Value> = others.iter_mut().map(Client::answer).collect();
+    assert_eq!(told[1]["error"]["data"]["applied"], false, "{}", told[1]);
+    server.store.proof_takes_ms.store(0, Ordering::SeqCst);
+    let list = client.ok("ip.list", json!({"network": "lan", "count_only": true}));
+    assert_eq!(list["count"], 1_502, "{list}, and the read was answered {}", told[2]);
+    let (code, file, said) = allod(&server, &["export"]);
+    assert!(code == Some(0) && file.contains(&format!("\"lan\",\"address\":\"{held}\"")), "{said}");
+}
+
 #[test]
 fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
     let (server, ..) = differing(patient());

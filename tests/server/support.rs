@@ -247,7 +247,7 @@ impl Client {
     }
 
     /// Was everything read that was sent, and did nothing of it get an answer before that of a ping sent afterwards?
-    fn has_read_all(&mut self) -> bool {
+    pub fn has_read_all(&mut self) -> bool {
         let ping = self.send("server.ping", json!({}));
         self.answer()["id"] == ping
     }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use actix::prelude::*;
 use tokio::time::Instant;
 
-use super::unit::{Reload, Unit, line_of};
+use super::unit::{Reload, Unit, UnitPart, line_of};
 use super::{COMMIT_DEADLINE, Committer, Group, RETRY_AFTER, RETRY_AFTER_MAX};
 use crate::actors::network::Loaded;
+use crate::actors::stops::StopReason;
 use crate::actors::{Applied, reserve, unproved};
 use crate::core::types::NetworkId;
 use crate::store::{Batch, CommitError, NetworkImage, Seq, ShardId, StoreError, StoreHealth, Token, chain};
@@ -176,8 +177,12 @@ impl Committer {
         let units: Vec<(Unit, Applied, bool)> = under_way.chain(behind).collect();
         let given_up: Vec<&Unit> = units.iter().map(|(unit, ..)| unit).collect();
         if all {
-            given_up.iter().flat_map(|unit| &unit.parts).for_each(|part| part.lane.belie());
-            given_up.iter().for_each(|unit| self.disown(unit))
+            // What a network that differs from the store has in memory is all that is left of what was acknowledged there: it
+            // is not given up for what was read in it.
+            let is_shown = |unit: &&&Unit| unit.changes() == 0 && unit.parts.iter().all(|part| self.shows_memory(part));
+            let wrong: Vec<&Unit> = given_up.iter().filter(|unit| !is_shown(unit)).copied().collect();
+            wrong.iter().flat_map(|unit| &unit.parts).for_each(|part| part.lane.belie());
+            wrong.iter().for_each(|unit| self.disown(unit))
         } else {
             self.disown_changed(&given_up)
         }
@@ -191,6 +196,12 @@ impl Committer {
         } else {
             self.recovered(ctx);
         }
+    }
+
+    /// Is its network stopped, and answered from memory?
+    fn shows_memory(&self, part: &UnitPart) -> bool {
+        let route = self.shared.routes.by_id(part.lane.id);
+        route.and_then(|route| route.published.stopped()).is_some_and(StopReason::shows_memory)
     }
 
     /// Takes shards until it succeeds, each under one token: a take-over of which nobody knows is asked for again. What
