@@ -135,3 +135,37 @@ fn a_shard_that_cannot_be_loaded_is_tried_again_once_a_second_however_many_ask_m
         "with the next try it is loaded"
     );
 }
+
+/// Nobody knows what became of a plan, and the store cannot be read: who asks for it is told so, and nobody else waits.
+#[test]
+fn a_deployment_whose_record_cannot_be_loaded_keeps_nobody_waiting() {
+    let server = TestServer::new();
+    let mut client = two_networks(&server);
+    client.ok("subnet.add", json!({"network": "dmz", "cidr": "10.2.0.0/24"}));
+    client.ok("network.create", json!({"name": "san"}));
+    let plan =
+        |owner: &str| json!({"deployment": "shop", "instances": [{"id": owner, "networks": [{"network": "lan"}]}]});
+    client.ok("deployment.apply", plan("a"));
+    server.store.loads_fail.store(true, Ordering::SeqCst);
+    server.store.next([Fault::Mismatch]);
+    was_not_done(&client.call("deployment.apply", plan("b")));
+    let mut others: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    let asks = [
+        ("deployment.get", json!({"deployment": "shop"})),
+        ("deployment.list", json!({})),
+        ("subnet.move", json!({"network": "dmz", "subnet": "10.2.0.0/24", "to": "san"})),
+    ];
+    for ((method, ask), other) in asks.iter().zip(&mut others) {
+        other.send(method, ask.clone());
+    }
+    let told: Vec<Value> = others.iter_mut().map(Client::answer).collect();
+    for answer in &told[..2] {
+        assert_eq!(answer["error"]["data"]["kind"], "not_ready", "{answer}");
+    }
+    assert_eq!(told[2]["result"]["cidr"], "10.2.0.0/24", "{}", told[2]);
+    server.store.loads_fail.store(false, Ordering::SeqCst);
+    wait_for("that it is known", || {
+        let told = client.call("deployment.get", json!({"deployment": "shop"}));
+        told["result"]["instances"][0]["id"] == "a"
+    });
+}

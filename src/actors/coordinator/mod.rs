@@ -229,7 +229,7 @@ impl Coordinator {
     async fn nothing_moves(&self) -> Result<RwLockReadGuard<'_, ()>, Box<Fault>> {
         let still = tokio::time::timeout(MOVE_WAIT_MAX, self.shared.moving.read()).await;
         still.map_err(|_| {
-            let problem = "a subnet is moving from one network to another, and which of them has it is not certain yet";
+            let problem = "a subnet is moving from one network to another, or about to, and which of them has it is not certain yet";
             Box::new(Fault::Overloaded { problem: problem.to_owned(), retry_after_ms: 500 })
         })
     }

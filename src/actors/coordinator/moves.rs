@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::configure::{comes_before_overlap, find_subnet};
 use super::joint::{Holds, commit, lost_before, rank, seen_of};
 use super::locked::{LockedAct, is_in_doubt};
-use super::{Coordinator, Done, Tell};
+use super::{Coordinator, Done, MOVE_WAIT_MAX, Tell};
 use crate::actors::directory::{CatalogCheck, DurableNetwork, MovedSubnet};
 use crate::actors::routes::Route;
 use crate::actors::{Applied, Fault, mac_holder};
@@ -95,7 +95,10 @@ impl Coordinator {
             None => Ok(()),
         };
         // Before the networks are held: a list that is still reading in them must be able to end.
-        let moving = self.shared.moving.write().await;
+        let moving = tokio::time::timeout(MOVE_WAIT_MAX, self.shared.moving.write()).await.map_err(|_| {
+            let problem = "what goes through all networks does not end, and no subnet moves meanwhile".to_owned();
+            Fault::Overloaded { problem, retry_after_ms: 500 }
+        })?;
         let holds = Holds::of(&self.shared, &routes).await?;
         self.begin()?;
         let transaction = self.transaction();

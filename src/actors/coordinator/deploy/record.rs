@@ -19,7 +19,7 @@ use crate::actors::coordinator::{Coordinator, Done, Outcomes, lost};
 use crate::actors::deployments::KnownRecord;
 use crate::actors::routes::Lane;
 use crate::actors::service::Shared;
-use crate::actors::{Applied, Fault};
+use crate::actors::{Applied, Fault, NotReadyReason};
 use crate::core::command::{Command, Filter};
 use crate::core::deployment::{Deployment, Settle, Stage};
 use crate::core::outcome::Outcome;
@@ -78,6 +78,17 @@ pub(in crate::actors) async fn compare_record(
     Ok(Some(compared))
 }
 
+/// The refusal while it is not known what became of a change of the record.
+fn unread(shared: &Shared) -> Box<Fault> {
+    Box::new(match shared.unprovable() {
+        None => Fault::NotReady { reason: NotReadyReason::Loading, retry_after_ms: 500 },
+        Some(why) => Fault::Unavailable {
+            applied: Applied::No,
+            problem: format!("{why}: a change of the deployment is in doubt until that is over"),
+        },
+    })
+}
+
 impl Coordinator {
     /// Locks a deployment against other acts on it, and finds its record.
     pub(super) async fn seat(&self, name: &Scope) -> Result<DeploymentSeat, Box<Fault>> {
@@ -86,7 +97,9 @@ impl Coordinator {
         // Whoever had it before us may have changed it.
         let mut known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
         if !known.stands() {
-            known = self.reloaded(known.lane).await?;
+            // It is asked for again when somebody asks again: what the store does not give holds nobody up for ever.
+            let loaded = tokio::time::timeout(self.shared.deferred_max(), self.reloaded(known.lane)).await;
+            known = loaded.map_err(|_| unread(&self.shared))??;
             self.knows(name, known.clone());
         }
         Ok(DeploymentSeat { known, _locked: locked })
