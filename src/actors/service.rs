@@ -254,6 +254,12 @@ impl Shared {
         self.store.health() != StoreHealth::Failed && self.store.unreached().is_none()
     }
 
+    /// Why it cannot be proved at present that this node owns the register, as far as is known. None: another may own it.
+    pub(super) fn unprovable(&self) -> Option<Arc<str>> {
+        let away = || self.store.unreached().filter(|_| !self.is_over());
+        self.hindrance().or_else(|| away().map(|why| format!("the store cannot be reached: {why}").into()))
+    }
+
     /// What is in the way of the store, if something is known to be: then nothing is proved and nothing new is taken.
     pub fn hindrance(&self) -> Option<Arc<str>> {
         (self.store.health() == StoreHealth::Hindered).then(|| self.store.obstacle())

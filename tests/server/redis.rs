@@ -15,6 +15,18 @@ use crate::faulty::Fault;
 use crate::redis_server::Server;
 use crate::support::{Client, TestServer, http, line, wait, wait_for};
 
+#[test]
+fn what_is_asked_of_the_whole_register_while_redis_is_away_is_not_said_to_be_anothers() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    let mut client = server.with_lan();
+    *server.store.away.lock().unwrap() = Some("as asked".into());
+    server.store.unproved.store(true, std::sync::atomic::Ordering::SeqCst);
+    let told = client.call("realm.list", json!({}));
+    let (kind, message) = (&told["error"]["data"]["kind"], told["error"]["message"].as_str().unwrap());
+    assert!(kind == "unavailable" && message.contains("the store cannot be reached: as asked"), "{told}");
+}
+
 /// Another server takes every shard, and gives the address to somebody else.
 fn taken_over(server: &Server, text: &str) {
     let store = RedisStore::open(server.options()).unwrap();

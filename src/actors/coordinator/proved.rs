@@ -31,7 +31,7 @@ pub(super) fn outlet(shared: &Arc<Shared>, ticket: u32, order: &Order, outlet: O
             while let Some(told) = answers.recv().await {
                 let told = match told {
                     Told::Job(ticket, answer) if !shared.is_proved_owner().await => {
-                        Told::Job(ticket, unproved(answer, reads, shared.hindrance().as_deref()))
+                        Told::Job(ticket, unproved(answer, reads, shared.unprovable().as_deref()))
                     }
                     told => told,
                 };
