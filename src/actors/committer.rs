@@ -184,7 +184,11 @@ impl Committer {
         let stale = unit.parts.iter().any(|part| part.incarnation != part.lane.incarnation.load(Ordering::Acquire));
         if stale || self.fatal {
             // Of a joint unit the other networks have applied their parts by now: they are given up with it.
-            self.give_up(unit, Applied::No, "the network is being loaded again after a commit in doubt");
+            let problem = match self.fatal {
+                true => "this node no longer owns the network",
+                false => "the network is being loaded again after a commit in doubt",
+            };
+            self.give_up(unit, Applied::No, problem);
             return;
         }
         if self.recovering

@@ -461,7 +461,8 @@ impl Handler<Tick> for NetworkActor {
                 self.end_waits(ctx);
                 if matches!(self.phase, Phase::Serving) {
                     self.published.publish_figures(&self.network, self.shared.clock.boot_ms());
-                    if self.lane.settled.load(Ordering::Acquire) == self.enqueued {
+                    // What is given up is settled, too, but this memory is worthless before it is.
+                    if self.lane.settled.load(Ordering::Acquire) == self.enqueued && self.stands() {
                         self.publish_scopes();
                     } else {
                         self.forget_scopes();

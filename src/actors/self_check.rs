@@ -159,5 +159,9 @@ async fn stop(odd: &OddNetwork) {
         }
         tokio::time::sleep(STOP_AGAIN_AFTER).await;
     }
-    tracing::warn!(network = %odd.id, "self-check: loaded again, or no more, before it could be stopped");
+    tracing::warn!(
+        network = %odd.id,
+        "self-check: it was not stopped: it was loaded again, or is no more, or had too much to do; in the last case it serves on, and \
+         the next check looks at it again"
+    );
 }

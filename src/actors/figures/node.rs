@@ -9,7 +9,8 @@ pub(super) const METRICS: &[MetricSpec] = &[
     gauge(
         "allod_networks",
         &[],
-        "Networks served. A rise means that networks were made or restored; 0 on the owner, that the register is empty.",
+        "Networks served. A rise means that networks were made or restored; 0 on the owner, that there are none, except \
+         deleted ones that are remembered.",
     ),
     gauge(
         "allod_shard_epoch",
