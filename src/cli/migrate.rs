@@ -227,7 +227,7 @@ pub fn run(args: &Migrate, options: Options) -> Done<Exit> {
         Err(_) => Vec::new(),
     };
     let moved = match moved {
-        Err(unmoved) if unmoved.is_gone && !aside.is_empty() => {
+        Err(unmoved) if unmoved.is_gone && !aside.is_empty() && from_cli::went(&source, &route) => {
             session.say("the register was moved before, and nothing else was left to do");
             return Ok(Exit::Success);
         }

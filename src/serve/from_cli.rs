@@ -318,7 +318,12 @@ impl From<CannotMove> for Unmoved {
                  was changed"
             }
             CannotMove::Gone(_) => {
-                "`allod restore` makes a register of an old data directory, with all that this asks for"
+                "see that the new place is the one that you named before, and that it is mounted; else serve the register where it \
+                 is now"
+            }
+            CannotMove::ClosedAndAway(_) => {
+                "make sure that the new place can be reached, then run `allod migrate FROM TO` again, which finishes the move; \
+                 remove nothing at either place, and restore nothing: the register would be there twice"
             }
             CannotMove::Store(_) | CannotMove::Differs(_) => {
                 "the source is unchanged unless it says that it was moved; `allod migrate FROM TO` finishes the move, or begins \
@@ -416,8 +421,9 @@ pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
     };
     if let Some(notice) = source.0.notice() {
         // All that can be left to do is to finish the move where it went.
-        let gone = || CannotMove::Gone(format!("{} {}", source.place(), notice.refusal()));
-        return if looked.unwrap_or(false) { Ok(()) } else { Err(gone().into()) };
+        let nothing = || StoreError::Foreign(format!("{} holds nothing of it", route.to.place()).into());
+        let unfinished = looked.and_then(|is_begun| if is_begun { Ok(()) } else { Err(nothing()) });
+        return unfinished.map_err(|error| migrate::not_finished(&*source.0, &notice, error).into());
     }
     looked.map_err(|error| unmoved(route, migrate::untaken(error)))?;
     Ok(runtime()?.block_on(migrate::look(&*source.0))?)
@@ -472,8 +478,28 @@ fn unmoved(route: &MoveRoute, cannot: CannotMove) -> Unmoved {
 /// The register that this very move has already made: the source says that it became that one, and the target says that it
 /// is whole. Changes nothing.
 pub fn arrived(source: &MoveSource, route: &MoveRoute) -> Option<u128> {
-    let Some(MoveNotice::Moved { register, .. }) = source.0.notice() else { return None };
-    let there = match &route.to {
+    let (register, there) = (moved_as(source)?.0, there(source, route));
+    Some(register).filter(|&register| there == Some((register, None)))
+}
+
+/// Whether nothing was left to do at the target for a register that was moved before: it went elsewhere, or has been there.
+/// If it went to the target, and that holds nothing of it, the target is perhaps not mounted.
+pub fn went(source: &MoveSource, route: &MoveRoute) -> bool {
+    let Some((register, to)) = moved_as(source) else { return false };
+    to != route.to.place() || there(source, route).is_some_and(|(there, _)| there == register)
+}
+
+/// What the register of the source became, and where.
+fn moved_as(source: &MoveSource) -> Option<(u128, String)> {
+    match source.0.notice() {
+        Some(MoveNotice::Moved { register, to, .. }) => Some((register, to)),
+        Some(_) | None => None,
+    }
+}
+
+/// The register at the target, and what it says about a move.
+fn there(source: &MoveSource, route: &MoveRoute) -> Option<(u128, Option<MoveNotice>)> {
+    match &route.to {
         MoveEnd::Directory(path) => {
             let plate = embedded::nameplate::read(path).ok().flatten();
             plate.map(|plate| (plate.register, plate.moved))
@@ -481,6 +507,5 @@ pub fn arrived(source: &MoveSource, route: &MoveRoute) -> Option<u128> {
         MoveEnd::Redis { url, prefix, tls, .. } => {
             examine::register_there(&redis_options(url, prefix, tls, source.shards())).ok().flatten()
         }
-    };
-    Some(register).filter(|&register| there == Some((register, None)))
+    }
 }

@@ -65,6 +65,9 @@ pub enum CannotMove {
     /// The target cannot be reached, or refuses this client.
     #[error("{0}")]
     Away(String),
+    /// The source was closed by an earlier move, and the target cannot be reached.
+    #[error("{0}")]
+    ClosedAndAway(String),
     /// The register was served at the target, and is incomplete there.
     #[error("{0}")]
     WentOn(String),
@@ -134,8 +137,7 @@ pub async fn run(
 ) -> Result<MovedRegister, CannotMove> {
     if let Some(notice @ MoveNotice::Moved { register, .. }) = source.notice() {
         // It was closed already: all that can be left to do is to finish the target.
-        let gone = |_| CannotMove::Gone(format!("{} {}", source.place(), notice.refusal()));
-        let unfinished = open(Opening::Unfinished(register)).map_err(gone)?;
+        let unfinished = open(Opening::Unfinished(register)).map_err(|error| not_finished(source, &notice, error))?;
         let finished = finish(source, &*unfinished, clock).await;
         unfinished.close().await;
         if let Some(moved) = finished? {
@@ -150,6 +152,21 @@ pub async fn run(
     let moved = carry(source, &*target, clock, tell).await;
     target.close().await;
     moved
+}
+
+/// Why the move of a register that was closed already cannot be finished at the target. Only a target that was read and holds
+/// something else, or nothing, shows that there is nothing to finish.
+pub fn not_finished(source: &dyn Movable, notice: &MoveNotice, error: StoreError) -> CannotMove {
+    let place = source.place();
+    match error {
+        StoreError::Foreign(reason) => CannotMove::Gone(format!("{place} {}; and {reason}", notice.refusal())),
+        StoreError::Locked(text) => CannotMove::Served(text.to_string()),
+        error @ StoreError::Io { .. } => CannotMove::ClosedAndAway(format!(
+            "{place} is closed: its register was moved, and whether the move is finished cannot be seen: {}",
+            chain(&error)
+        )),
+        error => CannotMove::Store(chain(&error)),
+    }
 }
 
 /// Why a target cannot be moved into.

@@ -52,6 +52,16 @@ fn what_a_node_left_on_its_disk_and_the_register_has_is_put_aside_by_its_move_al
     assert!(!left.exists());
     let (done, said) = run(&moving);
     assert!(done && !said.contains("put aside: ") && said.contains("was moved before"), "{said}");
+
+    // Another directory is in its place: the real one is not mounted. A server that was started there would begin an empty register.
+    let unmounted = directory.path().join("unmounted");
+    std::fs::rename(&to, &unmounted).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(left, &bytes).unwrap();
+    let (done, said) = run(&moving);
+    assert!(!done && said.contains("holds no register") && said.contains("that it is mounted"), "{said}");
+    std::fs::remove_dir_all(&to).unwrap();
+    std::fs::rename(&unmounted, &to).unwrap();
     let server = Server::start(&to);
     assert!(server.allod_ok(&["ip", "list"]).contains("10.0.0.1"));
     server.stop();

@@ -475,6 +475,30 @@ fn a_copy_that_broke_off_of_a_register_that_is_elsewhere_by_now_is_told_with_how
     assert!(String::from_utf8_lossy(&looked.stdout).contains(removal), "{looked:?}");
 }
 
+/// The move was killed before its last step. Who does not reach the new place is told to finish the move there, and not that
+/// the register went elsewhere, which would have the unfinished copy removed, or a second register restored.
+#[test]
+fn a_move_that_broke_off_before_its_last_step_is_not_given_up_while_the_new_place_is_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut redis) = Redis::start(directory.path(), &[]) else { return };
+    let url = redis.url();
+    let from = moved(directory.path(), "first", &url);
+    let notice = format!("unfinished the directory {}", Path::new(&from).canonicalize().unwrap().display());
+    redis.ask(&["HSET", "{allod}:register", "moved", &notice]);
+    redis.ask(&["SAVE"]);
+    redis.end();
+    for how in ["--dry-run", "--yes"] {
+        let words = refused(&["migrate", &from, &url, how]);
+        let (problem, hint) = words.split_once("\nhint: ").unwrap();
+        assert!(problem.contains("whether the move is finished cannot be seen"), "{words}");
+        assert!(!problem.contains("start the server on that one"), "{words}");
+        assert!(hint.contains("which finishes the move; remove nothing"), "{words}");
+    }
+    redis.begin();
+    let words = migrate(&from, &url);
+    assert!(words.contains("finished what was moved"), "{words}");
+}
+
 /// The first move was killed after it had closed the old place, so what it left is all that there is.
 #[test]
 fn a_move_from_elsewhere_removes_nothing_of_what_another_move_left_unfinished() {
