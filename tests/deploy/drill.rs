@@ -92,6 +92,27 @@ fn a_backup_of_a_running_server_is_restored_and_compared() {
     assert_eq!(std::fs::read_to_string(&kept).unwrap(), backup);
 }
 
+/// A machine that boots at night has its address for some minutes, until it is confirmed.
+#[test]
+fn a_lease_that_ends_while_the_drill_runs_is_not_taken_for_lost() {
+    needs!(["diff", "mkfifo"]);
+    let directory = tempfile::tempdir().unwrap();
+    let server = with_reservations(&directory.path().join("data"));
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "boots", "--ttl", "4s"]);
+    let kept = directory.path().join("kept.jsonl");
+    // The restored register is asked for all that it has when the lease is over there.
+    let (slow, real) = (directory.path().join("slow"), allod().display().to_string());
+    in_place_of_allod(
+        &slow,
+        &format!("#!/bin/bash\ncase \" $* \" in *' --server '*' export '*) sleep 6 ;; esac\nexec '{real}' \"$@\"\n"),
+    );
+    let proved = drill(&server, &slow, &["--keep", kept.to_str().unwrap()]);
+    let said = text(&proved.stderr);
+    assert!(text(&proved.stdout).starts_with("proved: networks 1, reservations 4, kept in "), "{proved:?}");
+    assert!(said.contains("not compared: 1 whose lease ended meanwhile"), "{said}");
+    assert!(std::fs::read_to_string(&kept).unwrap().contains("\"boots\""));
+}
+
 #[test]
 fn an_option_without_its_file_is_answered_with_how_it_is_said() {
     let directory = tempfile::tempdir().unwrap();
