@@ -59,7 +59,8 @@ fn settings() -> [(&'static str, Value); 9] {
 }
 
 /// The calls that make `networks` (of the server) equal to `tables` (of the file), one for each network that differs: first
-/// removals, then changes, then additions, so that names and addresses are free when they are needed.
+/// removals, then changes, then additions, so that names and addresses are free when they are needed. Of the changes those
+/// come first that give up a name or space which another takes.
 ///
 /// # Errors
 /// What cannot be changed, and which subnets of the file overlap, a line each.
@@ -71,7 +72,9 @@ pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<St
         match at.and_then(|at| networks.get(at)) {
             Some(network) => match changes(table, network, prune) {
                 Ok(None) => {}
-                Ok(Some(step)) => changed.push(Group { name: network["name"].as_str().unwrap_or_default(), step }),
+                Ok(Some(step)) => {
+                    changed.push(Group { name: network["name"].as_str().unwrap_or_default(), there: network, step })
+                }
                 Err(problem) => problems.push(problem),
             },
             None => created.push(creation(table)),
@@ -92,7 +95,8 @@ pub fn steps(tables: &[Table], networks: &[Value], prune: bool) -> Result<Vec<St
     if problems.is_empty() {
         let names = networks.iter().filter_map(|network| network["name"].as_str());
         let names = names.chain(tables.iter().map(|table| table.name.as_str())).collect();
-        Ok(removed.into_iter().chain(in_order(changed, &names)).chain(created).collect())
+        let changed = in_order(overlaps::in_order_of_space(changed), &names);
+        Ok(removed.into_iter().chain(changed).chain(created).collect())
     } else {
         Err(problems.join("\n  "))
     }

@@ -106,6 +106,8 @@ fn cidrs(subnets: Option<&Value>) -> BTreeSet<&str> {
 pub(super) struct Group<'a> {
     /// Its current name.
     pub(super) name: &'a str,
+    /// As the server has it.
+    pub(super) there: &'a Value,
     /// Its change.
     pub(super) step: Step,
 }

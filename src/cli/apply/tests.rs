@@ -279,6 +279,36 @@ fn a_table_that_leaves_out_the_realm_of_its_network_prunes_that_realm_and_no_oth
 }
 
 #[test]
+fn a_network_takes_a_subnet_after_another_has_given_it_up_whatever_the_order_of_their_tables() {
+    let subnet = |id: &str, cidr: &str| json!({"id": id, "cidr": cidr});
+    let there = |name: &str, subnets: Value| json!({"id": name, "name": name, "realm": "default", "version": 1, "subnets": subnets});
+    let networks = [
+        there("lab", json!([subnet("a", "10.9.0.0/24")])),
+        there("prod", json!([subnet("b", "10.0.0.0/24"), subnet("c", "10.0.1.0/24")])),
+        there("test", json!([subnet("d", "10.8.0.0/24")])),
+    ];
+    // `test` gives to `prod`, and `prod` to `lab`, which grows over what it gets.
+    let table = |name: &str, cidrs: &[&str]| {
+        let subnets: Vec<String> = cidrs.iter().map(|cidr| format!("{{ cidr = \"{cidr}\" }}")).collect();
+        format!("[[network]]\nname = \"{name}\"\nsubnets = [{}]\n", subnets.join(", "))
+    };
+    let tables = [
+        table("lab", &["10.9.0.0/24", "10.0.0.0/23"]),
+        table("prod", &["10.8.0.0/25"]),
+        table("test", &["10.7.0.0/24"]),
+    ];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let file = order.map(|at| tables[at].as_str()).concat();
+        let steps = steps(&read(&file), &networks, true).unwrap();
+        let names: Vec<&str> = steps.iter().map(|step| step.network.as_str()).collect();
+        assert_eq!(names, ["test", "prod", "lab"], "{file}");
+    }
+    // An exchange is left to the server, which refuses it.
+    let exchange = [table("lab", &["10.0.0.0/24"]), table("prod", &["10.9.0.0/24"])].concat();
+    assert_eq!(steps(&read(&exchange), &networks[..2], true).unwrap().len(), 2);
+}
+
+#[test]
 fn a_network_that_is_not_in_the_file_goes_only_when_pruned_and_only_in_its_realms() {
     let file = "[[network]]\nname = \"dmz\"\nsubnets = [{ cidr = \"10.9.0.0/24\" }]\n";
     let mut elsewhere = lan();
