@@ -165,6 +165,8 @@ pub struct Running {
     pub http_thread: Reactor,
     /// Whether the register is being written anew, which a stop must wait for.
     writes_anew: watch::Receiver<bool>,
+    /// The longest that an orderly stop takes, unless the register is written anew meanwhile.
+    stops_within: Duration,
     stop: CancellationToken,
     thread: Option<std::thread::JoinHandle<Ended>>,
 }
@@ -214,6 +216,8 @@ pub fn start(options: Options) -> Result<Running, CannotStart> {
 /// stop before it is ready, it gives up what it took, and returns that as the reason.
 fn start_until(options: Options, ports: Option<Ports>, stop: CancellationToken) -> Result<Running, CannotStart> {
     let (told, ready) = std::sync::mpsc::sync_channel(1);
+    let answers = Duration::from_secs(options.config.server.shutdown_seconds);
+    let stops_within = answers + Duration::from_millis(crate::limits::NODE_LEASE_MS) + answers.max(STORE_CLOSES_WITHIN);
     let stop_inside = stop.clone();
     let thread = std::thread::Builder::new()
         .name("allod".to_owned())
@@ -224,7 +228,7 @@ fn start_until(options: Options, ports: Option<Ports>, stop: CancellationToken) 
         .map_err(|error| CannotStart::of_machine(format!("no thread for the server: {error}")))?;
     match ready.recv() {
         Ok(Ok(Up { tcp, http, reactors, http_thread, writes_anew })) => {
-            Ok(Running { tcp, http, reactors, http_thread, writes_anew, stop, thread: Some(thread) })
+            Ok(Running { tcp, http, reactors, http_thread, writes_anew, stops_within, stop, thread: Some(thread) })
         }
         Ok(Err(cannot)) => Err(cannot),
         Err(_) => {

@@ -5,8 +5,9 @@
 //! that is stuck or gone, along with the connections and networks that it runs, is something that a restart mends. The disk
 //! and Redis are not checked: if they stand still the server refuses requests, and a restart would not help.
 //!
-//! A stop that waits until the register is written again takes longer than the supervisor allows: it is asked for more time
-//! (`EXTEND_TIMEOUT_USEC`) for as long as that lasts, which `anew` bounds.
+//! A stop may take longer than the supervisor allows: because of `server.shutdown_seconds`, or because it waits until the
+//! register is written again. Then it is asked for more time (`EXTEND_TIMEOUT_USEC`), in the second case for as long as that
+//! lasts, which `anew` bounds.
 //!
 //! A server that starts over in the same process does not announce a stop: a process that did would be killed after a while.
 //! It sends no signs of life until it serves, so the supervisor is asked for as much patience as with a start.
@@ -27,7 +28,7 @@ const SIGNS_PER_LIMIT: u32 = 4;
 /// How long a server may take to start over: it loads a large register.
 const BEGINS_WITHIN: Duration = Duration::from_secs(600);
 
-/// How much longer a stop may take, from each request for more time: as long as deploy/allod.service allows.
+/// How long a stop may take by deploy/allod.service. A request for more time asks for at least as much, from then on.
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
 /// How often more time is requested, well before the last grant ends.
 const EXTENDS_EVERY: Duration = Duration::from_secs(5);
@@ -49,13 +50,16 @@ pub fn watch(running: &Running, ends: &CancellationToken, again: bool) -> Watche
         tell(&[patience(limit)]);
     }
     let (stop, reactors, writes_anew) = (running.stopper(), running.reactors.clone(), running.writes_anew.clone());
-    let is_over = ends.clone();
+    let (is_over, stops_within) = (ends.clone(), running.stops_within.max(STOPS_WITHIN));
     let thread = std::thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
         let speak = async {
             give_signs(&reactors, &stop).await;
             if is_over.is_cancelled() {
                 tell_of_stop();
-                extend_stop(writes_anew).await;
+                if stops_within > STOPS_WITHIN {
+                    tell(&[longer(stops_within)]);
+                }
+                extend_stop(stops_within, writes_anew).await;
             }
         };
         match tokio::runtime::Builder::new_current_thread().enable_time().build() {
@@ -108,9 +112,14 @@ fn patience(limit: Duration) -> NotifyState<'static> {
     NotifyState::WatchdogUsec(limit.as_micros().try_into().unwrap_or(u32::MAX))
 }
 
+/// A request for so much time from now on.
+fn longer(within: Duration) -> NotifyState<'static> {
+    NotifyState::ExtendTimeoutUsec(within.as_micros().try_into().unwrap_or(u32::MAX))
+}
+
 /// Asks for more time whenever the register is written until the server has ended, and then once more for what follows.
-async fn extend_stop(mut writes_anew: watch::Receiver<bool>) {
-    let longer = || NotifyState::ExtendTimeoutUsec(STOPS_WITHIN.as_micros().try_into().unwrap_or(u32::MAX));
+async fn extend_stop(stops_within: Duration, mut writes_anew: watch::Receiver<bool>) {
+    let longer = || longer(stops_within);
     let status = "stopping, but first writing the register again, which Redis lost; if this process is killed now, the register \
      is lost";
     let (mut asked, mut lives) = (false, true);

@@ -179,6 +179,18 @@ fn without_a_watchdog_there_are_no_signs_of_life_and_a_foreign_one_is_not_obeyed
     }
 }
 
+/// The shipped unit allows 30 s, in which 60 s of answers and as long for the store have no room.
+#[test]
+fn a_stop_that_may_take_longer_than_the_unit_allows_asks_for_that_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let supervisor = Supervisor::at(&directory.path().join("notify"));
+    let server = starting(directory.path(), &[("ALLOD_SERVER__SHUTDOWN_SECONDS", "60")]).ready();
+    server.stop();
+    assert_eq!(supervisor.hears()[0], "READY=1");
+    assert_eq!(supervisor.hears()[0], "STOPPING=1");
+    assert_eq!(supervisor.hears(), ["EXTEND_TIMEOUT_USEC=125000000"]);
+}
+
 #[test]
 fn a_start_that_cannot_be_is_never_said_to_be_ready() {
     let directory = tempfile::tempdir().unwrap();
