@@ -56,10 +56,14 @@ pub async fn run(session: &mut Session, args: &Key) -> Done<Exit> {
         session.say("\nLOW is what the first one prints");
     }
     if held.is_none() {
-        session.say(&format!(
-            "nobody holds it ({}): there is nothing",
-            text_of(found.get("state").unwrap_or(&Value::Null))
-        ));
+        let state = text_of(found.get("state").unwrap_or(&Value::Null));
+        let there = match &*state {
+            "cooling" | "declined" => {
+                "the record is of its last holder; if that was a block, it is at the first address of the block"
+            }
+            _ => "there is nothing",
+        };
+        session.say(&format!("nobody holds it ({state}): {there}"));
     }
     Ok(Exit::Success)
 }

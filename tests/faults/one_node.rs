@@ -45,6 +45,17 @@ fn the_key_of_an_address_that_is_printed_has_its_record() {
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     let low: Vec<String> = redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap();
     assert!(is_there(&command.replace("LOW", &low[0])), "{index} {command} {low:?}");
+    // Of an address that cools the record is that of its last holder.
+    said(&["network", "create", "cool", "--subnet", "10.2.0.0/24", "--cooldown", "1h"]);
+    said(&["ip", "claim", "cool", "10.2.0.9", "--owner", "c"]);
+    said(&["ip", "release", "cool", "10.2.0.9", "--yes"]);
+    let asked = Command::new(allod())
+        .args(["--server", &cluster.address(0).to_string(), "cluster", "key", "cool", "10.2.0.9"])
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&asked.stderr);
+    assert!(words.contains("nobody holds it (cooling): the record is of its last holder"), "{words}");
+    assert!(is_there(String::from_utf8_lossy(&asked.stdout).trim()), "{asked:?}");
     // Other stores have no keys.
     let files = Starting::with_store(&directory.path().join("files"), "embedded").ready();
     files.allod_ok(&["network", "create", "lan", "--subnet", "10.0.0.0/24"]);

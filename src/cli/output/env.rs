@@ -30,6 +30,17 @@ pub fn variables(result: &Value, prefix: &str) -> Vec<(String, String)> {
     } else if let Some(held) = result.get("reservation").filter(|_| result.get("state").is_some()) {
         lines.push(("STATE".to_owned(), member(result, "state")));
         reservations(&mut lines, &[held]);
+    } else if ["state", "address", "network"].iter().all(|member| result.get(*member).is_some()) {
+        flatten(&mut lines, "", result);
+        // Nobody holds it. Nothing may be left of the address before, which somebody held.
+        let mut nothing = Vec::new();
+        reservations(&mut nothing, &[&Value::Null]);
+        nothing.retain(|(name, _)| lines.iter().all(|(there, _)| there != name));
+        let empty = |name: String| {
+            let value = if name == "IP_COUNT" { "0" } else { "" };
+            (name, value.to_owned())
+        };
+        lines.extend(nothing.into_iter().map(|(name, _)| empty(name)));
     } else if let Some(list) =
         result.get("subnets").and_then(Value::as_array).filter(|_| result.get("version").is_some())
     {
@@ -127,5 +138,22 @@ mod tests {
         assert!(text.contains("INSTANCE_NIC0_IP_0='fd00::5'\n"), "{text}");
         assert!(text.contains("INSTANCE_NIC0_NETWORK_GATEWAY_0=''\n"), "{text}");
         assert!(text.contains("INSTANCE_NIC0_NETWORK_DHCP_0='false'\n"), "{text}");
+    }
+
+    #[test]
+    fn of_an_address_that_nobody_holds_nothing_is_left_of_one_that_somebody_holds() {
+        let held = json!({"state": "held", "reservation": {"address": "10.0.0.5", "prefix_length": 32, "mac": "52:54:00:00:00:01"}});
+        let free = json!({"network": "lan", "address": "10.0.0.6", "state": "free"});
+        let free = variables(&free, "");
+        let value = |name: &str| free.iter().find(|(there, _)| there == name).map(|(_, value)| value.as_str());
+        for (name, _) in variables(&held, "") {
+            let wanted = match &*name {
+                "STATE" => "free",
+                "IP_COUNT" => "0",
+                _ => "",
+            };
+            assert_eq!(value(&name), Some(wanted), "{name}");
+        }
+        assert_eq!(value("ADDRESS"), Some("10.0.0.6"));
     }
 }

@@ -31,7 +31,7 @@ object! { open
         slot: Slot,
         /// What the plan did about it.
         state: WishState,
-        /// What is held, or will be. A promise has the generation 0 until it is kept.
+        /// What is held, or will be. A promise has no generation until it is kept.
         reservation?: Box<Reservation>,
         /// The address that the instance held in this slot and is to release.
         replaces?: Address,

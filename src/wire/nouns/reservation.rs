@@ -16,13 +16,13 @@ words! {
         Held = "held",
         /// Free to be granted.
         Free = "free",
-        /// In a reserved range, in a draining subnet or pool, or a network, broadcast, anycast or gateway address.
+        /// In a reserved range, or in a draining subnet or pool.
         Reserved = "reserved",
         /// Released a short time ago.
         Cooling = "cooling",
         /// Somebody else answers at it.
         Declined = "declined",
-        /// In a subnet, and never handed out.
+        /// A network, broadcast, anycast or gateway address: never handed out.
         Unusable = "unusable",
         /// In no subnet.
         Unknown = "unknown",

@@ -90,7 +90,7 @@ object! { strict
         scope?: Scope,
         /// The owner.
         owner: Owner,
-        /// Slot of the owner; `0` if left out.
+        /// Only this slot of the owner; all of its slots if left out.
         slot?: Slot,
     }
 }
