@@ -153,12 +153,18 @@ impl<'a> Teller<'a> {
     }
 }
 
+/// How long before its batch was sent an event was decided, at most; after longer, the end of its lease is shown as much too late
+/// as the batch waited. A lease that began earlier than that began with another event.
+const SENT_WITHIN_MS: u64 = 100;
+
 /// The shard's time when an event was decided. A batch has the time at which it was sent, up to some milliseconds later; a lease
-/// that began with the event has its own, so that its end is shown as it was answered.
+/// that began with the event has its own, so that its end is shown as it was answered. A lease that what came in place of a
+/// declined address took over, or that was healed, began long before.
 fn decided_at(sent: ShardTime, kind: EventKind, what: &What) -> ShardTime {
     match what {
         What::Holding { after: Some(held), .. } if matches!(kind, EventKind::Granted | EventKind::Renewed) => {
-            held.lease.map_or(sent, |lease| lease.began().min(sent))
+            let just_begun = |began: &ShardTime| sent.0.checked_sub(began.0).is_some_and(|ms| ms <= SENT_WITHIN_MS);
+            held.lease.map(|lease| lease.began()).filter(just_begun).unwrap_or(sent)
         }
         What::Holding { .. } | What::Network { .. } => sent,
     }
@@ -216,5 +222,8 @@ mod tests {
         // It began with another event, or its end was moved.
         assert_eq!(decided_at(sent, EventKind::Updated, &held(130_000)), sent);
         assert_eq!(decided_at(sent, EventKind::Granted, &held(200_000)), sent);
+        // It was taken over, or healed.
+        assert_eq!(decided_at(sent, EventKind::Granted, &held(130_000)), sent);
+        assert_eq!(decided_at(sent, EventKind::Renewed, &held(130_000)), sent);
     }
 }
