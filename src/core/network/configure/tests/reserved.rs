@@ -1,6 +1,7 @@
 //! Reserved ranges: adding, merging, splitting, removing.
 
 use super::*;
+use crate::core::address::Address;
 use crate::core::state::{ReservedFor, ReservedRange};
 
 fn one() -> Network {
@@ -83,6 +84,26 @@ fn no_address_is_taken_from_the_owner_for_whom_it_is_reserved() {
         owners(&changed(&nobodys, &kept_for("web", "10.0.0.5"))),
         ["10.0.0.4-10.0.0.4 nobody", "10.0.0.5-10.0.0.5 web", "10.0.0.6-10.0.0.7 nobody"]
     );
+}
+
+/// An owner is given first what is one address, and not what is a longer range.
+#[test]
+fn single_addresses_that_are_reserved_for_one_owner_stay_apart_when_what_is_around_them_is_reserved() {
+    let kept = || ReservedFor { scope: Default::default(), owner: "db".parse().unwrap(), slot: None };
+    let for_db = |text: &str| ReservedInput { reserved_for: Some(kept()), ..reserved_input(text) };
+    let wide = [vec![for_db("10.0.0.5"), for_db("10.0.0.6"), reserved_input("10.0.0.4-10.0.0.7")]];
+    let narrow = [vec![reserved_input("10.0.0.4-10.0.0.7"), for_db("10.0.0.5"), for_db("10.0.0.6")]];
+    for inputs in wide.into_iter().chain(narrow) {
+        let add = |input: &ReservedInput| Configure::ReservedAdd(Box::new(input.clone()));
+        let network = inputs.iter().fold(one(), |network, input| changed(&network, &add(input)));
+        let at_once = net(&[SubnetInput { reserved: Some(inputs), ..subnet_input("10.0.0.0/24") }]);
+        for network in [network, at_once] {
+            let expected = ["10.0.0.4-10.0.0.4", "10.0.0.5-10.0.0.5", "10.0.0.6-10.0.0.6", "10.0.0.7-10.0.0.7"];
+            assert_eq!(reserved_of(&network), expected);
+            let first: Vec<Address> = network.kept_for(&slot("db")).collect();
+            assert_eq!(first, [address("10.0.0.5"), address("10.0.0.6")]);
+        }
+    }
 }
 
 #[test]
