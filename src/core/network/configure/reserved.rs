@@ -16,7 +16,7 @@ use crate::core::types::SubnetId;
 
 /// `reserved.add`. The range must lie in one subnet.
 pub(super) fn add(mut draft: ConfigDraft<'_>, input: &ReservedInput) -> Result<Decision, Refusal> {
-    let home = draft.network.subnet_of(input.range.first()).or_else(|| draft.network.subnet_of(input.range.last()));
+    let home = draft.network.subnet_over(input.range);
     let around = home.filter(|subnet| subnet.cidr.range().covers(input.range)).cloned();
     let Some(subnet) = around else {
         let (range, network) = (input.range, &draft.config.name);

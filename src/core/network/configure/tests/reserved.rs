@@ -150,6 +150,19 @@ fn a_range_that_lies_wholly_or_partly_in_no_subnet_is_out_of_range() {
 }
 
 #[test]
+fn the_refusal_of_a_range_that_is_larger_than_a_subnet_names_that_subnet() {
+    let network = net(&[subnet_input("10.0.1.0/24")]);
+    for change in [reserve("10.0.0.0/16"), pool_add("10.0.0.0/16")] {
+        let refusal = refusal(&network, &change).to_string();
+        assert!(refusal.contains("reaches outside subnet 10.0.1.0/24"), "{refusal}");
+    }
+    for change in [reserve("10.2.0.0/16"), pool_add("10.2.0.0/16")] {
+        let refusal = refusal(&network, &change).to_string();
+        assert!(refusal.contains("lies in no subnet"), "{refusal}");
+    }
+}
+
+#[test]
 fn a_range_over_adjoining_subnets_is_out_of_range() {
     let network = net(&[subnet_input("10.0.1.0/24"), subnet_input("10.0.0.0/24")]);
     assert_refused!(&network, reserve("10.0.0.250-10.0.1.5"), Refusal::OutOfRange { .. });
