@@ -131,10 +131,10 @@ pub struct Target {
     /// Owner that holds it
     #[arg(long)]
     pub owner: Option<String>,
-    /// Scope of the owner [default: default]
+    /// Scope of the owner [default: default; of ADDRESS without --owner: that of its holder]
     #[arg(long)]
     pub scope: Option<String>,
-    /// Which of the owner's addresses [default: 0]
+    /// Which of the owner's addresses [default: 0; of ADDRESS: any]
     #[arg(long)]
     pub slot: Option<String>,
     /// Refuse if the address has changed hands since this generation

@@ -189,7 +189,7 @@ pub struct Decline {
     /// Scope of the owner [default: default]
     #[arg(long)]
     scope: Option<String>,
-    /// Which of the owner's addresses [default: 0]
+    /// Slot of the owner that holds it [default: any]
     #[arg(long)]
     slot: Option<String>,
     /// Who answered there, as far as known (a MAC)

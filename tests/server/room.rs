@@ -362,7 +362,13 @@ fn a_repeat_of_what_is_held_is_answered_by_a_store_that_takes_nothing_new() {
     for (method, ask) in &repeats {
         client.ok(method, ask.clone());
     }
+    // A lease that began now: a repeat at once is the same request, a later one asks for more.
+    let leased = json!({"network": "lan", "owner": "e", "ttl_seconds": 600});
+    client.ok("ip.allocate", leased.clone());
     let answers = repeats.clone().map(|(method, ask)| client.ok(method, ask));
+    // The time of leases goes on as long as the store takes changes.
+    server.clock.advance_ms(1_000);
+    client.ok("network.usage", json!({"network": "lan"}));
     let commits = server.store.commits();
     for health in [StoreHealth::Full, StoreHealth::Hindered] {
         server.store.health_is(health);
@@ -373,6 +379,7 @@ fn a_repeat_of_what_is_held_is_answered_by_a_store_that_takes_nothing_new() {
         for (method, ask) in [
             ("ip.allocate", json!({"network": "lan", "owner": "new"})),
             ("ip.renew", json!({"network": "lan", "owner": "a", "ttl_seconds": 60})),
+            ("ip.allocate", leased.clone()),
             ("ip.allocate", json!({"network": "lan", "owner": "d", "family": 6, "wait_seconds": 60})),
             ("ip.claim", json!({"network": "lan", "owner": "d", "address": "10.0.0.77"})),
             ("ip.acquire", json!({"owner": "d", "ips": both})),

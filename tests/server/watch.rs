@@ -342,6 +342,23 @@ fn an_expired_lease_is_told_with_the_server_as_who_did_it() {
     assert_eq!(told["before"]["expires_at"], granted["expires_at"], "as it was before");
 }
 
+/// What comes in its place takes over the rest of the lease.
+#[test]
+fn the_end_of_the_lease_of_what_comes_in_place_of_a_declined_address_is_told_as_it_was_answered() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let mut watcher = server.client();
+    let granted = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "ttl_seconds": 600}));
+    watch(&mut watcher, json!({"network": "lan"}));
+    server.clock.advance_ms(300_000);
+    let declined = json!({"network": "lan", "owner": "a", "address": granted["address"], "again": true});
+    let answer = client.ok("ip.decline", declined);
+    let told = std::iter::repeat_with(|| event(&mut watcher)).find(|told| told["type"] == "granted").unwrap();
+    assert_eq!(told["address"], answer["reservation"]["address"], "{told}");
+    assert_eq!(told["after"]["expires_at"], answer["reservation"]["expires_at"], "{told}");
+    assert_eq!(told["after"]["expires_at"], granted["expires_at"], "{told}");
+}
+
 #[test]
 fn a_client_that_takes_nothing_is_lagged_and_goes_on_from_the_cursor_it_is_given() {
     let server = TestServer::with(|options| options.config.server.max_behind_bytes = 200_000);

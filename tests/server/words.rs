@@ -247,3 +247,51 @@ fn an_overlap_with_a_network_that_is_purged_offers_nobody_to_bring_that_back() {
     assert!(!message(&refused).contains("network.restore"), "{refused}");
     assert_eq!(refused["data"]["retry"], "later", "{refused}");
 }
+
+/// By address, a reservation in any slot is meant, of any scope if no owner is named; what is published says so.
+#[test]
+fn what_is_published_of_a_slot_that_is_left_out_is_what_happens() {
+    let server = TestServer::new();
+    let mut client = server.with_lan();
+    let held = |address: &str, more: Value| {
+        let mut ask = json!({"network": "lan", "address": address});
+        more.as_object().unwrap().iter().for_each(|(name, value)| ask[name] = value.clone());
+        ask
+    };
+    for address in ["10.0.0.6", "10.0.0.7"] {
+        client.ok("ip.claim", held(address, json!({"scope": "D", "owner": "web", "slot": address})));
+    }
+    let named = json!({"scope": "D", "owner": "web"});
+    for (method, more) in [
+        ("ip.renew", json!({"ttl_seconds": null})),
+        ("ip.bind", json!({"claimant": "vm-1"})),
+        ("ip.update", json!({"set": {"note": "n"}})),
+        ("ip.unbind", json!({"claimant": "vm-1"})),
+    ] {
+        assert_eq!(client.ok(method, held("10.0.0.6", more.clone()))["owner"], "web", "{method} by address");
+        let mut by_owner = named.clone();
+        more.as_object().unwrap().iter().for_each(|(name, value)| by_owner[name] = value.clone());
+        client.ok(method, held("10.0.0.6", by_owner.clone()));
+        by_owner["network"] = json!("lan");
+        assert_eq!(client.kind(method, by_owner), "not_found", "{method} by owner means slot 0");
+    }
+    client.ok("ip.release", held("10.0.0.6", named.clone()));
+    client.ok("ip.decline", held("10.0.0.7", named));
+    let document = client.ok("rpc.discover", json!({}));
+    let methods = document["methods"].as_array().unwrap();
+    let says = |method: &str, member: &str| {
+        let method = methods.iter().find(|found| found["name"] == method).unwrap();
+        let params = method["params"].as_array().unwrap();
+        let param = params.iter().find(|found| found["name"] == member).unwrap();
+        let description = param["description"].as_str().or_else(|| param["schema"]["description"].as_str());
+        description.unwrap_or_else(|| panic!("{param}")).to_owned()
+    };
+    for method in ["ip.release", "ip.renew", "ip.bind", "ip.unbind", "ip.update"] {
+        let slot = "Slot of the owner; if left out, `0`, and of an address that is held any slot.";
+        assert_eq!(says(method, "slot"), slot, "{method}");
+        let scope =
+            "Scope of the owner; if left out, `default`, and of an address without an owner that of its holder.";
+        assert_eq!(says(method, "scope"), scope, "{method}");
+    }
+    assert_eq!(says("ip.decline", "slot"), "Slot of the owner; if left out, any slot.");
+}

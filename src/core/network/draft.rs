@@ -185,8 +185,36 @@ impl<'a> Draft<'a> {
 
     /// Appends a step that replaces `before` by another entry, or by none.
     pub(super) fn put(&mut self, address: Address, before: Option<&Entry>, after: Option<Entry>, event: Option<Event>) {
+        debug_assert!(self.is_latest(address, before), "a step at {address} begins from what an earlier one replaced");
         let expect = before.map(|entry| entry.generation().0);
         self.push(Step { key: Key::Address(address), expect, state: after.map(State::Entry), event });
+    }
+
+    /// The last step so far at this address.
+    fn latest(&self, address: Address) -> Option<&Step> {
+        self.steps.iter().rev().find(|step| step.key == Key::Address(address))
+    }
+
+    /// Is this what the steps so far leave at the address, as far as they change it? A step that begins from something older
+    /// would undo them, and the store would take it: what changes in place keeps its generation.
+    fn is_latest(&self, address: Address, entry: Option<&Entry>) -> bool {
+        self.latest(address).is_none_or(|step| match &step.state {
+            Some(State::Entry(latest)) => Some(latest) == entry,
+            Some(_) | None => entry.is_none(),
+        })
+    }
+
+    /// What is held at this address after the steps so far. Cost: O(steps).
+    pub(super) fn held_now(&self, address: Address) -> Option<Arc<Reservation>> {
+        let entry = match self.latest(address).map(|step| &step.state) {
+            Some(Some(State::Entry(entry))) => Some(entry),
+            Some(_) => None,
+            None => self.network.holdings.at(address),
+        };
+        match entry? {
+            Entry::Held(held) => Some(Arc::clone(held)),
+            Entry::Released(_) | Entry::Declined(_) => None,
+        }
     }
 
     /// Appends a step.

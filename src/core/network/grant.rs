@@ -198,15 +198,29 @@ impl Network {
         Ok(Grant { view, created: true, previous_claimant: None, replaced: None })
     }
 
-    /// Grants a slot another address in place of the one that it holds and is about to lose in the same commit.
+    /// Grants a slot another address in place of `lost`, which it is about to lose in the same commit. What the request for
+    /// that one named is not known, so the other one is as near as there is room: in its pool, or in its subnet, or in a
+    /// subnet that serves every zone which that one serves.
     pub(super) fn grant_another(
         &self,
         draft: &mut Draft<'_>,
         holder: &SlotKey,
+        lost: Address,
         wish: &Wish,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
-        let selection = self.select(wish)?;
+        let mut selection = self.select(wish)?;
+        let layout = &self.layout;
+        let pool = layout.pool_of(lost).map(|index| layout.only(index));
+        let subnet = layout.subnet_of(lost);
+        let near = [pool, subnet.map(|index| layout.of_subnet(index))];
+        let alike = subnet.map(|index| layout.serving_all(&self.subnets[index]));
+        for pools in near.into_iter().flatten().chain(alike) {
+            selection.pool = Some(pools);
+            if self.pick(draft, &selection, holder, options.owner_uid.as_ref()).is_some() {
+                break;
+            }
+        }
         self.grant_picked(draft, holder, wish, &selection, options, None)
     }
 

@@ -148,6 +148,17 @@ impl Layout {
         set
     }
 
+    /// The pools whose subnet serves every zone that this one serves.
+    pub(super) fn serving_all(&self, subnet: &SubnetConfig) -> PoolSet {
+        let mut zones = subnet.zones.iter().map(|zone| self.serving(zone));
+        // Without zones it serves all, and so do only those without zones.
+        let first = zones.next().unwrap_or_else(|| self.zoneless.clone());
+        zones.fold(first, |mut all, set| {
+            all.0.iter_mut().enumerate().for_each(|(at, word)| *word &= set.0.get(at).copied().unwrap_or(0));
+            all
+        })
+    }
+
     /// The pools of one subnet.
     pub(super) fn of_subnet(&self, subnet: usize) -> PoolSet {
         let mut set = PoolSet::default();

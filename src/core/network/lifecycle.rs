@@ -292,7 +292,7 @@ impl Network {
         let wish = Wish { family: Some(family), prefix_length: block, ..Wish::default() };
         let options = held.map(|held| carried_over(held.as_ref())).unwrap_or_default();
         draft.carried_lease = held.and_then(|held| held.lease);
-        Ok(Some(Box::new(self.grant_another(draft, holder, &wish, &options)?)))
+        Ok(Some(Box::new(self.grant_another(draft, holder, ask.address, &wish, &options)?)))
     }
 }
 

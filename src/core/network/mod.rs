@@ -380,6 +380,12 @@ impl Network {
         self.layout.subnet_of(address).map(|index| &self.subnets[index])
     }
 
+    /// A subnet that shares addresses with a range: the one in which it begins, or ends, or one inside it.
+    fn subnet_over(&self, range: Range) -> Option<&Arc<SubnetConfig>> {
+        let inside = || self.subnets.iter().find(|subnet| subnet.cidr.range().overlaps(range));
+        self.subnet_of(range.first()).or_else(|| self.subnet_of(range.last())).or_else(inside)
+    }
+
     fn subnet_index(&self, wanted: &SubnetRef) -> Result<usize, Refusal> {
         let (found, text) = match wanted {
             SubnetRef::Cidr(cidr) => (self.subnets.iter().position(|subnet| subnet.cidr == *cidr), cidr.to_string()),

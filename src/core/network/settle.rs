@@ -513,13 +513,15 @@ impl Draft<'_> {
     ) {
         let taker = taker_of(held, promise);
         let holds = self.network.holdings.slot(&taker).filter(|(at, _)| going.get(&taker) != Some(at));
-        if let Some((at, has)) = holds.filter(|(at, _)| *at != address && !self.has_let_go(*at)) {
-            let mut after = Reservation::clone(has);
+        if let Some((at, _)) = holds.filter(|(at, _)| *at != address && !self.has_let_go(*at))
+            && let Some(has) = self.held_now(at)
+        {
+            let mut after = Reservation::clone(&has);
             after.obsolete = Some(Box::new(Obsolete { since: self.context.wall, plan }));
-            let promise = has.promise().filter(|promise| !self.ends(has, promise)).cloned();
+            let promise = has.promise().filter(|promise| !self.ends(&has, promise)).cloned();
             after.planned = promise.map(|promise| Box::new(Planned { promise: Some(promise), ..Planned::default() }));
-            self.leaves(at, has);
-            self.change(at, has, after, EventKind::Obsolete);
+            self.leaves(at, &has);
+            self.change(at, &has, after, EventKind::Obsolete);
             self.displaced += 1;
         }
         self.leaves(address, held);

@@ -61,16 +61,17 @@ impl Network {
         let mut draft = Draft::new(self, context);
         let (mut unbound, mut released) = (Vec::new(), Vec::new());
         for binding in bindings {
-            let Some(Entry::Held(held)) = self.holdings.at(binding.address) else { continue };
+            // A promise that was kept for a binding before this one may have changed it.
+            let Some(held) = draft.held_now(binding.address) else { continue };
             if held.generation != binding.generation || held.claimant.as_ref() != Some(&binding.claimant) {
                 continue;
             }
             if held.release_with_claimant {
-                draft.release(binding.address, held, EventKind::Swept);
+                draft.release(binding.address, &held, EventKind::Swept);
                 released.push(binding.clone());
             } else {
-                let now = Reservation { claimant: None, ..Reservation::clone(held) };
-                draft.change(binding.address, held, now, EventKind::Unbound);
+                let now = Reservation { claimant: None, ..Reservation::clone(&held) };
+                draft.change(binding.address, &held, now, EventKind::Unbound);
                 unbound.push(binding.clone());
             }
         }

@@ -17,9 +17,9 @@ params! { write
         address?: Address,
         /// Who holds it.
         owner?: Owner,
-        /// Scope of the owner; `default` if left out.
+        /// Scope of the owner; if left out, `default`, and of an address without an owner that of its holder.
         scope?: Scope,
-        /// Slot of the owner; if an address is given and this is left out, the slot is not checked.
+        /// Slot of the owner; if left out, `0`, and of an address that is held any slot.
         slot?: Slot,
         /// Refused if the address is held under another generation.
         if_generation?: Serial,
@@ -39,9 +39,9 @@ params! { write
         address?: Address,
         /// Who holds it.
         owner?: Owner,
-        /// Scope of the owner; `default` if left out.
+        /// Scope of the owner; if left out, `default`, and of an address without an owner that of its holder.
         scope?: Scope,
-        /// Slot of the owner; `0` if left out.
+        /// Slot of the owner; if left out, `0`, and of an address that is held any slot.
         slot?: Slot,
         /// Length of the lease from now on; null makes the reservation permanent.
         ttl_seconds: RenewTtl,
@@ -59,9 +59,9 @@ params! { write
         address?: Address,
         /// Who holds it.
         owner?: Owner,
-        /// Scope of the owner; `default` if left out.
+        /// Scope of the owner; if left out, `default`, and of an address without an owner that of its holder.
         scope?: Scope,
-        /// Slot of the owner; `0` if left out.
+        /// Slot of the owner; if left out, `0`, and of an address that is held any slot.
         slot?: Slot,
         /// Who uses it.
         claimant: Claimant,
@@ -79,9 +79,9 @@ params! { write
         address?: Address,
         /// Who holds it.
         owner?: Owner,
-        /// Scope of the owner; `default` if left out.
+        /// Scope of the owner; if left out, `default`, and of an address without an owner that of its holder.
         scope?: Scope,
-        /// Slot of the owner; `0` if left out.
+        /// Slot of the owner; if left out, `0`, and of an address that is held any slot.
         slot?: Slot,
         /// Who used it.
         claimant: Claimant,
@@ -99,9 +99,9 @@ params! { write
         address?: Address,
         /// Who holds it.
         owner?: Owner,
-        /// Scope of the owner; `default` if left out.
+        /// Scope of the owner; if left out, `default`, and of an address without an owner that of its holder.
         scope?: Scope,
-        /// Slot of the owner; `0` if left out.
+        /// Slot of the owner; if left out, `0`, and of an address that is held any slot.
         slot?: Slot,
         /// What changes.
         set: ReservationSet,
@@ -169,7 +169,7 @@ params! { write
         owner: Owner,
         /// Scope of the owner; `default` if left out.
         scope?: Scope,
-        /// Slot of the owner; `0` if left out.
+        /// Slot of the owner; if left out, any slot.
         slot?: Slot,
         /// Who or what was seen at the address, for the history.
         seen?: Seen,

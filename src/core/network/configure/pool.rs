@@ -295,8 +295,7 @@ fn check_overlap(
 /// The subnet that contains the whole range.
 fn home_of(draft: &ConfigDraft<'_>, range: Range) -> Result<Arc<SubnetConfig>, Refusal> {
     let network = &draft.config.name;
-    let home = draft.network.subnet_of(range.first()).or_else(|| draft.network.subnet_of(range.last()));
-    let problem = match home {
+    let problem = match draft.network.subnet_over(range) {
         Some(subnet) if subnet.cidr.range().covers(range) => return Ok(Arc::clone(subnet)),
         Some(subnet) => format!(
             "pool {range} reaches outside subnet {} of network `{network}`; a pool lies inside one subnet",

@@ -16,7 +16,7 @@ use crate::core::types::SubnetId;
 
 /// `reserved.add`. The range must lie in one subnet.
 pub(super) fn add(mut draft: ConfigDraft<'_>, input: &ReservedInput) -> Result<Decision, Refusal> {
-    let home = draft.network.subnet_of(input.range.first()).or_else(|| draft.network.subnet_of(input.range.last()));
+    let home = draft.network.subnet_over(input.range);
     let around = home.filter(|subnet| subnet.cidr.range().covers(input.range)).cloned();
     let Some(subnet) = around else {
         let (range, network) = (input.range, &draft.config.name);
@@ -103,8 +103,8 @@ fn parts_in(subnets: &[Arc<SubnetConfig>], range: Range) -> Vec<(Range, Arc<Subn
 /// Adds a range. It is joined with the ranges that it overlaps and that are for the same owner (or, like it, for nobody).
 /// Its note wins if it has one, otherwise that of the lowest range that has one. What is reserved for others keeps its
 /// addresses: an owner takes only what is for nobody, and of that only what is named, unless exactly this range is added
-/// anew. Parts that then agree become one range; ranges that only touch stay apart. Cost: O(log ranges + ranges touched),
-/// and moving the rest.
+/// anew. Parts that then agree become one range; ranges that only touch stay apart, also if both are for one owner: a range of one
+/// address is given to its owner first, a longer one is not. Cost: O(log ranges + ranges touched), and moving the rest.
 pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange) {
     let start = reserved.partition_point(|old| old.range.last() < added.range.first());
     let end = reserved.partition_point(|old| old.range.first() <= added.range.last());
@@ -118,31 +118,35 @@ pub(super) fn merge(reserved: &mut Vec<ReservedRange>, mut added: ReservedRange)
             added.note = old.note.clone();
         }
     }
-    let mut parts: Vec<ReservedRange> = Vec::new();
+    // Each part with the range from which it comes: none if it is new.
+    let mut parts: Vec<(ReservedRange, Option<Range>)> = Vec::new();
     let mut rest = Some(added.range);
     for old in others {
         let Some(inside) = old.range.intersection(added.range) else { continue };
         // The ranges ascend: what is new before this one is final, what is new after it may meet the next.
         let (front, behind): (Vec<_>, Vec<_>) =
             rest.into_iter().flat_map(|rest| rest.without(inside)).partition(|part| part.last() < inside.first());
-        parts.extend(front.into_iter().map(|range| ReservedRange { range, ..added.clone() }));
+        parts.extend(front.into_iter().map(|range| (ReservedRange { range, ..added.clone() }, None)));
         rest = behind.first().copied();
-        parts.extend(old.range.without(inside).map(|range| ReservedRange { range, ..old.clone() }));
+        parts.extend(old.range.without(inside).map(|range| (ReservedRange { range, ..old.clone() }, Some(old.range))));
         let anew = old.range == named || old.reserved_for.is_none();
         // What stays reserved for another owner keeps its note; the new note belongs to the owner for whom it is added.
         let is_told = anew || added.reserved_for.is_none();
         let note = if is_told && !added.note.is_empty() { added.note.clone() } else { old.note.clone() };
         let reserved_for = added.reserved_for.clone().filter(|_| anew).or_else(|| old.reserved_for.clone());
-        parts.push(ReservedRange { range: inside, note, reserved_for });
+        let is_taken = reserved_for == added.reserved_for;
+        parts.push((ReservedRange { range: inside, note, reserved_for }, Some(old.range).filter(|_| !is_taken)));
     }
-    parts.extend(rest.map(|range| ReservedRange { range, ..added.clone() }));
-    parts.sort_by_key(|part| part.range.first());
+    parts.extend(rest.map(|range| (ReservedRange { range, ..added.clone() }, None)));
+    parts.sort_by_key(|(part, _)| part.range.first());
     let mut joined: Vec<ReservedRange> = Vec::with_capacity(parts.len());
-    for part in parts {
-        match joined.last_mut().and_then(|last| Some((with_next(last, &part)?, last))) {
+    let mut before = None;
+    for (part, of) in parts {
+        match joined.last_mut().filter(|_| before == Some(of)).and_then(|last| Some((with_next(last, &part)?, last))) {
             Some((range, last)) => last.range = range,
             None => joined.push(part),
         }
+        before = Some(of);
     }
     reserved.splice(start..end, joined);
 }

@@ -18,6 +18,9 @@ impl Draft<'_> {
         reservation: &Arc<Reservation>,
         kind: EventKind,
     ) {
+        // A promise that this request kept may have made it obsolete.
+        let now = if self.has_let_go(address) { self.held_now(address) } else { None };
+        let reservation = now.as_ref().unwrap_or(reservation);
         match reservation.promise() {
             Some(promise) if self.is_asked(&taker_of(reservation, promise)) => {
                 self.leaves(address, reservation);

@@ -8,13 +8,12 @@ fn in_scope(owner: &str, slot: &str) -> SlotKey {
 }
 
 fn claim(net: &mut Net, owner: &str, slot: &str, at: &str) {
-    let ask = Claim {
-        holder: in_scope(owner, slot),
-        address: address(at),
-        prefix_length: None,
-        force: false,
-        options: GrantOptions::default(),
-    };
+    claim_with(net, (owner, slot), at, GrantOptions::default());
+}
+
+fn claim_with(net: &mut Net, (owner, slot): (&str, &str), at: &str, options: GrantOptions) {
+    let holder = in_scope(owner, slot);
+    let ask = Claim { holder, address: address(at), prefix_length: None, force: false, options };
     net.run(&Command::Claim(Box::new(ask))).unwrap();
 }
 
@@ -85,7 +84,11 @@ fn promised() -> Net {
 }
 
 fn current(net: &Net, slot: &str) -> Vec<String> {
-    let is_current = |entry: &Entry| matches!(entry, Entry::Held(held) if held.holder == in_scope("i", slot) && held.obsolete.is_none());
+    current_of(net, "i", slot)
+}
+
+fn current_of(net: &Net, owner: &str, slot: &str) -> Vec<String> {
+    let is_current = |entry: &Entry| matches!(entry, Entry::Held(held) if held.holder == in_scope(owner, slot) && held.obsolete.is_none());
     let entries = net.network.entries_in("10.0.0.0/8".parse::<Cidr>().unwrap().range());
     entries.iter().filter(|(_, entry)| is_current(entry)).map(|(address, _)| address.to_string()).collect()
 }
@@ -211,4 +214,57 @@ fn a_block_around_what_is_promised_to_another_is_refused_and_the_promise_is_kept
         _ => None,
     };
     assert_eq!((promised("10.0.0.4"), promised("10.0.0.9")), (Some("b".to_owned()), Some("a".to_owned())));
+}
+
+/// `x` holds an address that is promised to `y`, who lets another one go for it. Both of their machines are gone.
+fn promised_between_machines_that_are_gone(of_x: &str, of_y: &str, swap: bool, y_goes: bool) -> (Net, [Binding; 2]) {
+    let mut net = Net::new(&["10.0.0.0/28"]);
+    let used_by = |claimant: &str, release_with_claimant| {
+        let claimant = Some(claimant.parse().unwrap());
+        GrantOptions { claimant, release_with_claimant, ..GrantOptions::default() }
+    };
+    claim_with(&mut net, ("x", "0"), of_x, used_by("vm-x", true));
+    claim_with(&mut net, ("y", "0"), of_y, used_by("vm-y", y_goes));
+    let wishes = [("y", "0", of_x), ("x", "0", of_y)];
+    deploy(&mut net, if swap { &wishes } else { &wishes[..1] });
+    let binding = |at: &str| match net.network.holdings.at(address(at)) {
+        Some(Entry::Held(held)) => Binding {
+            address: address(at),
+            generation: held.generation,
+            claimant: held.claimant.clone().unwrap(),
+            miss: None,
+        },
+        other => panic!("{other:?}"),
+    };
+    let mut bindings = [binding(of_x), binding(of_y)];
+    bindings.sort_by_key(|binding| binding.address);
+    (net, bindings)
+}
+
+/// In any order: as if one sweep had let go of each. Otherwise the slot would hold both, and the network could not be loaded.
+#[test]
+fn a_sweep_that_keeps_a_promise_leaves_the_taker_what_was_promised_and_nothing_else() {
+    let all = [false, true].into_iter().flat_map(|a| [false, true].map(|b| (a, b)));
+    for ((of_x, of_y), (swap, y_goes)) in [("10.0.0.1", "10.0.0.2"), ("10.0.0.2", "10.0.0.1")]
+        .into_iter()
+        .flat_map(|at| all.clone().map(move |how| (at, how)))
+    {
+        let said = format!("{of_x} is promised, swap: {swap}, y's goes: {y_goes}");
+        let (mut net, bindings) = promised_between_machines_that_are_gone(of_x, of_y, swap, y_goes);
+        let (mut one_by_one, ..) = promised_between_machines_that_are_gone(of_x, of_y, swap, y_goes);
+        let swept = net.run(&Command::Sweep(bindings.to_vec())).unwrap();
+        for binding in bindings.clone() {
+            one_by_one.run(&Command::Sweep(vec![binding])).unwrap();
+        }
+        assert_eq!(current_of(&net, "y", "0"), [of_x], "{said}");
+        let everything = |net: &Net| net.network.entries_in("0.0.0.0/0".parse::<Cidr>().unwrap().range());
+        assert_eq!(everything(&net), everything(&one_by_one), "{said}");
+        let Outcome::Swept { unbound, released } = swept else { panic!("{swept:?}") };
+        let of =
+            |claimant: &str| bindings.iter().filter(|b| b.claimant.as_str() == claimant).cloned().collect::<Vec<_>>();
+        let expected = if y_goes { (Vec::new(), bindings.to_vec()) } else { (of("vm-y"), of("vm-x")) };
+        assert_eq!((unbound, released), expected, "{said}");
+        let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
+        Network::load(config, subnets, everything(&net), Generation(0), ShardTime(0)).unwrap();
+    }
 }

@@ -328,7 +328,7 @@ impl<'a> Dice<'a> {
     }
 
     /// A sweep that lets go of some bindings, including a few that have changed.
-    fn sweep(&mut self, network: &Network) -> Command {
+    pub(super) fn sweep(&mut self, network: &Network) -> Command {
         let mut bindings = Vec::new();
         for (address, entry) in everything(network) {
             let Entry::Held(held) = entry else { continue };

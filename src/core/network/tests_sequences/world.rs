@@ -67,6 +67,7 @@ impl World {
         let at = usize::from(dice.once_in(4));
         self.time_goes_by(&mut dice);
         match dice.below(50) {
+            35 => self.machines_go(at, &mut dice),
             36..=39 => {
                 let plan = self.plan + usize::from(!dice.once_in(5)) as u64;
                 let ask = dice.deploy(&self.sides[at].network, plan);
@@ -101,6 +102,19 @@ impl World {
                 self.run(at, &command);
             }
         }
+    }
+
+    /// Machines come to use whatever a network holds, and some of them are gone at once: a sweep then meets every kind of
+    /// holding, and several at a time that have to do with each other.
+    fn machines_go(&mut self, at: usize, dice: &mut Dice<'_>) {
+        for (address, held) in everything(&self.sides[at].network).into_iter().filter_map(held_of) {
+            if held.claimant.is_none() {
+                let target = Target { address: Some(address), ..Target::default() };
+                self.run(at, &Command::Bind(Box::new(target), "vm-1".parse().unwrap()));
+            }
+        }
+        let sweep = dice.sweep(&self.sides[at].network);
+        self.run(at, &sweep);
     }
 
     fn time_goes_by(&mut self, dice: &mut Dice<'_>) {

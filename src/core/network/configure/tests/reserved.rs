@@ -1,6 +1,7 @@
 //! Reserved ranges: adding, merging, splitting, removing.
 
 use super::*;
+use crate::core::address::Address;
 use crate::core::state::{ReservedFor, ReservedRange};
 
 fn one() -> Network {
@@ -85,6 +86,26 @@ fn no_address_is_taken_from_the_owner_for_whom_it_is_reserved() {
     );
 }
 
+/// An owner is given first what is one address, and not what is a longer range.
+#[test]
+fn single_addresses_that_are_reserved_for_one_owner_stay_apart_when_what_is_around_them_is_reserved() {
+    let kept = || ReservedFor { scope: Default::default(), owner: "db".parse().unwrap(), slot: None };
+    let for_db = |text: &str| ReservedInput { reserved_for: Some(kept()), ..reserved_input(text) };
+    let wide = [vec![for_db("10.0.0.5"), for_db("10.0.0.6"), reserved_input("10.0.0.4-10.0.0.7")]];
+    let narrow = [vec![reserved_input("10.0.0.4-10.0.0.7"), for_db("10.0.0.5"), for_db("10.0.0.6")]];
+    for inputs in wide.into_iter().chain(narrow) {
+        let add = |input: &ReservedInput| Configure::ReservedAdd(Box::new(input.clone()));
+        let network = inputs.iter().fold(one(), |network, input| changed(&network, &add(input)));
+        let at_once = net(&[SubnetInput { reserved: Some(inputs), ..subnet_input("10.0.0.0/24") }]);
+        for network in [network, at_once] {
+            let expected = ["10.0.0.4-10.0.0.4", "10.0.0.5-10.0.0.5", "10.0.0.6-10.0.0.6", "10.0.0.7-10.0.0.7"];
+            assert_eq!(reserved_of(&network), expected);
+            let first: Vec<Address> = network.kept_for(&slot("db")).collect();
+            assert_eq!(first, [address("10.0.0.5"), address("10.0.0.6")]);
+        }
+    }
+}
+
 #[test]
 fn removing_takes_parts_splits_and_spans_several() {
     let added = ["a=10.0.0.0-10.0.0.20", "b=10.0.0.30-10.0.0.40"];
@@ -126,6 +147,19 @@ fn a_range_that_lies_wholly_or_partly_in_no_subnet_is_out_of_range() {
     }
     let refused = SubnetInput { reserved: Some(vec![reserved_input("10.1.1.0/24")]), ..subnet_input("10.1.0.0/24") };
     assert_refused!(&network, add(refused), Refusal::OutOfRange { .. });
+}
+
+#[test]
+fn the_refusal_of_a_range_that_is_larger_than_a_subnet_names_that_subnet() {
+    let network = net(&[subnet_input("10.0.1.0/24")]);
+    for change in [reserve("10.0.0.0/16"), pool_add("10.0.0.0/16")] {
+        let refusal = refusal(&network, &change).to_string();
+        assert!(refusal.contains("reaches outside subnet 10.0.1.0/24"), "{refusal}");
+    }
+    for change in [reserve("10.2.0.0/16"), pool_add("10.2.0.0/16")] {
+        let refusal = refusal(&network, &change).to_string();
+        assert!(refusal.contains("lies in no subnet"), "{refusal}");
+    }
 }
 
 #[test]
