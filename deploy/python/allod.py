@@ -37,6 +37,8 @@ _SAFE_WITH_GENERATION = {"ip.release", "ip.unbind", "ip.transfer"}
 _CONFIGURATION = ("network.", "subnet.", "pool.", "reserved.")
 # As long as what a body may ask for: one network, deployment or map is answered whole, whatever its length.
 _LINE_BYTES_MAX = 64 << 20
+# The longest silence while events are watched: at least a bookmark comes every 10 seconds, which may be late.
+_SILENCE_SECONDS = 40
 
 
 class Error(Exception):
@@ -113,7 +115,7 @@ class Client:
         self._next_id = 1
         self._answers = {}
         self._waiting = set()
-        self._events = []
+        self._events = {}  # By subscription, what was told and is not yielded yet.
 
     def __enter__(self):
         return self
@@ -130,6 +132,7 @@ class Client:
             self._socket = None
         self._received.clear()
         self._waiting.clear()
+        self._events.clear()
 
     def call(self, method, **params):
         """Calls a method and returns its result. `from_` and the like stand for names that Python keeps for itself."""
@@ -226,21 +229,49 @@ class Client:
     def events(self, idle=None, **params):
         """Watches, and yields event after event. Ends when nothing comes for `idle` seconds, if that is given.
 
-        `bookmark` and `lagged` are yielded as well, as objects of that one member's name in `type`. Go on elsewhere
+        `bookmark`, `lagged` and `cursor_lost` are yielded as well, as objects of that one member's name in `type`; each of
+        the last two is the end. Raises `Lost` when the connection ends, also where a call has made another since. Go on
         with `since=event["cursor"]`.
         """
         subscription = self.call("events.watch", **params)["subscription"]
-        while True:
-            while self._events:
-                told = self._events.pop(0)
-                if told["params"].get("subscription") == subscription:
-                    yield told["params"].get("event") or {"type": told["method"], **told["params"]}
-            deadline = time.monotonic() + (idle if idle is not None else 3600)
-            try:
-                self._read("events.watch", deadline)
-            except TimedOut:
-                if idle is not None:
-                    return
+        told = self._events[subscription] = []
+        try:
+            while True:
+                while told:
+                    message = told.pop(0)
+                    if message["method"] in ("lagged", "cursor_lost"):
+                        self._events.pop(subscription, None)
+                    yield message["params"].get("event") or {"type": message["method"], **message["params"]}
+                    if message["method"] in ("lagged", "cursor_lost"):
+                        return
+                if not self._is_watched(subscription, told):
+                    raise Lost("events.watch: the connection ended, and the subscription with it")
+                is_idle = idle is not None and idle <= _SILENCE_SECONDS
+                try:
+                    self._read("events.watch", time.monotonic() + (idle if is_idle else _SILENCE_SECONDS))
+                except TimedOut:
+                    if is_idle:
+                        return
+                    self._broken()
+                    raise Lost(f"events.watch: no sign of life for {_SILENCE_SECONDS} s") from None
+        finally:
+            self._unwatch(subscription, told)
+
+    def _is_watched(self, subscription, told):
+        """Is it this one still? Another connection counts its subscriptions anew."""
+        return self._events.get(subscription) is told
+
+    def _unwatch(self, subscription, told):
+        """Ends a subscription without waiting for the answer: a generator may be dropped at any time, even while something else
+        is read.
+        """
+        if not self._is_watched(subscription, told):
+            return
+        del self._events[subscription]
+        try:
+            self._answers.pop(self.begin("events.unwatch", {"subscription": subscription}))
+        except Lost:
+            pass  # It ended with its connection.
 
     def _connected(self, method, deadline):
         if self._socket is None:
@@ -331,7 +362,10 @@ class Client:
 
     def _deliver(self, message):
         if "method" in message:
-            self._events.append(message)
+            told = self._events.get(message["params"].get("subscription"))
+            # Some of one that nobody watches any more may still be under way.
+            if told is not None:
+                told.append(message)
             return
         number = message.get("id")
         if number is None:

@@ -13,8 +13,8 @@ import allod  # noqa: E402
 
 
 def server(*answers):
-    """A server that answers one request after the other so (`result` or `error`), or by None hangs up; and what it was
-    asked.
+    """A server that answers one request after the other so (`result` or `error`, and what it tells `then`), or by None hangs
+    up; and what it was asked.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     asked, left = [], list(answers)
@@ -29,8 +29,9 @@ def server(*answers):
                     answer = left.pop(0)
                     if answer is None:
                         break
+                    told = [{"id": request["id"], **answer}, *answer.get("then", [])]
                     try:
-                        client.sendall(json.dumps({"id": request["id"], **answer}).encode() + b"\n")
+                        client.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in told))
                     except OSError:
                         break  # It took no more.
         listener.close()
@@ -163,5 +164,72 @@ def waits():
     assert ends == ["reset"], ends
 
 
-{"long": long, "refused": refused, "late": late, "waits": waits}[sys.argv[1]]()
+def tells(method, subscription=1, **params):
+    return {"method": method, "params": {"subscription": subscription, **params}}
+
+
+def event(cursor, subscription=1):
+    return tells("event", subscription, event={"type": "granted", "cursor": cursor})
+
+
+def watched(*told, subscription=1):
+    return {"result": {"subscription": subscription}, "then": told}
+
+
+def ends_with_loss(events):
+    try:
+        raise AssertionError(f"{list(events)} is not all there was")
+    except allod.Lost as lost:
+        return str(lost)
+
+
+def deaf():
+    """Who is told nothing any more hears of that."""
+    # A call has made another connection.
+    address, _ = server(watched(event("a")), None, {"result": "x"}, watched(event("b")), {"result": {}})
+    with allod.Client(address) as register:
+        events = register.events(idle=30, network="lan")
+        assert next(events)["cursor"] == "a"
+        assert register.call("ip.get", address="10.0.0.5") == "x"
+        ends_with_loss(events)
+        assert next(register.events(idle=30, network="lan", since="a"))["cursor"] == "b"
+
+    # The server has ended the subscription: it would tell no more of it.
+    for end in "lagged", "cursor_lost":
+        address, _ = server(watched(event("a"), tells(end), event("b")))
+        with allod.Client(address) as register:
+            assert [told["type"] for told in register.events(idle=30)] == ["granted", end]
+
+    # The other side is gone without a word.
+    allod._SILENCE_SECONDS = 0.2
+    address, _ = server(watched())
+    with allod.Client(address) as register:
+        assert "no sign of life" in ends_with_loss(register.events(idle=10))
+
+
+def apart():
+    """What is told of one subscription is for who watches that one."""
+    address, _ = server(
+        watched(event("a1")), watched(event("a2"), event("b1", 2), event("b2", 2), event("a3"), subscription=2)
+    )
+    with allod.Client(address) as register:
+        first, second = (register.events(idle=30, network=network) for network in "ab")
+        turns = [first, second, first, second, first]
+        assert [next(events)["cursor"] for events in turns] == ["a1", "b1", "a2", "b2", "a3"]
+
+
+def left():
+    """Of what nobody watches any more nothing is kept."""
+    late = [event("b"), event("c")]
+    address, asked = server(watched(event("a")), {"result": {}, "then": late}, {"result": "pong", "then": late})
+    with allod.Client(address) as register:
+        for _ in register.events():
+            break
+        assert register.call("server.ping") == "pong"
+        assert asked == ["events.watch", "events.unwatch", "server.ping"], asked
+        assert not register._events and not register._answers, (register._events, register._answers)
+
+
+CASES = [long, refused, late, waits, deaf, apart, left]
+{case.__name__: case for case in CASES}[sys.argv[1]]()
 print("ok")
