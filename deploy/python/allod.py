@@ -133,6 +133,7 @@ class Client:
         self._received.clear()
         self._waiting.clear()
         self._events.clear()
+        self._answers = {number: kept for number, kept in self._answers.items() if kept[1] is not None}
 
     def call(self, method, **params):
         """Calls a method and returns its result. `from_` and the like stand for names that Python keeps for itself."""
@@ -170,12 +171,14 @@ class Client:
                     first = _address(moved_to)
                     self._servers = [first, *(server for server in self._servers if server != first)]
                     continue
-                may_repeat = self._may_repeat(refused, params)
+                passes = self._passes(refused, params)
+                # Its own deadline may have passed: then it is not wanted any more.
+                may_repeat = passes and not (refused.kind == "overloaded" and "deadline_ms" in params)
                 if may_repeat:
                     pause = max(pause, refused.data.get("retry_after_ms", 0) / 1000)
                 if not may_repeat or time.monotonic() + pause > deadline:
                     # One that says that it was not begun says it of this try.
-                    if in_doubt and (may_repeat or _refusal_is_ambiguous(method, params)):
+                    if in_doubt and (passes or _refusal_is_ambiguous(method, params)):
                         raise Lost(f"{method}: its answer was lost, and a repeat is refused: {refused}") from refused
                     raise
                 in_doubt = in_doubt or refused.kind == "unavailable" and refused.data.get("applied") is not False
@@ -183,7 +186,7 @@ class Client:
             pause = min(pause * 2, 2.0)
 
     @staticmethod
-    def _may_repeat(refused, params):
+    def _passes(refused, params):
         if refused.kind == "not_ready" and refused.data.get("reason") == "restored":
             return False  # Only a start with other flags changes that.
         if refused.kind in ("not_ready", "overloaded", "rate_limited"):
@@ -207,7 +210,7 @@ class Client:
             connection.sendall(line)
         except OSError as error:
             self._answers.pop(number, None)
-            self._broken()
+            self.close()
             raise Lost(f"{method} could not be sent: {error}") from error
         return number
 
@@ -252,7 +255,7 @@ class Client:
                 except TimedOut:
                     if is_idle:
                         return
-                    self._broken()
+                    self.close()
                     raise Lost(f"events.watch: no sign of life for {_SILENCE_SECONDS} s") from None
         finally:
             self._unwatch(subscription, told)
@@ -322,11 +325,6 @@ class Client:
             raise OSError(refusal)
         self._received = rest
 
-    def _broken(self):
-        """What is on its way will not be answered any more."""
-        self.close()
-        self._answers = {number: kept for number, kept in self._answers.items() if kept[1] is not None}
-
     def _read(self, method, deadline):
         """Takes in what comes next: at least one message, or raises."""
         searched = 0
@@ -336,11 +334,11 @@ class Client:
                 line = bytes(self._received[:end])
                 del self._received[: end + 1]
                 if line.strip():
-                    self._deliver(json.loads(line))
+                    self._deliver(self._message(method, line))
                 return
             searched = len(self._received)
             if searched > _LINE_BYTES_MAX:
-                self._broken()
+                self.close()
                 raise TooLong(f"{method}: a line is longer than any answer")
             left = deadline - time.monotonic()
             if left <= 0:
@@ -353,12 +351,24 @@ class Client:
             except socket.timeout:
                 raise TimedOut(f"{method}: no answer in time") from None
             except OSError as error:
-                self._broken()
+                self.close()
                 raise Lost(f"{method}: {error}") from error
             if not chunk:
-                self._broken()
+                self.close()
                 raise Lost(f"{method}: the connection ended before the answer came")
             self._received += chunk
+
+    def _message(self, method, line):
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if isinstance(message, dict):
+            is_told = "method" in message and isinstance(message.get("params"), dict)
+            if is_told or isinstance(message.get("error"), dict) or "result" in message and message.get("id") is not None:
+                return message
+        self.close()
+        raise Lost(f"{method}: the answer is no JSON-RPC: {line[:60]!r}")
 
     def _deliver(self, message):
         if "method" in message:
@@ -369,7 +379,7 @@ class Client:
             return
         number = message.get("id")
         if number is None:
-            self._broken()
+            self.close()
             raise Refused("", message["error"])
         if number in self._waiting:
             self._waiting.remove(number)

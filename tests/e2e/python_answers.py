@@ -1,5 +1,6 @@
 """What deploy/python/allod.py makes of answers that are hard to get, of a server that is made up here."""
 
+import contextlib
 import json
 import socket
 import sys
@@ -22,7 +23,8 @@ def server(*answers):
     def serve():
         while left:
             client, _ = listener.accept()
-            with client, client.makefile("rb") as lines:
+            # It may take no more, and be gone.
+            with client, client.makefile("rb") as lines, contextlib.suppress(OSError):
                 for line in lines:
                     request = json.loads(line)
                     asked.append(request["method"])
@@ -30,10 +32,7 @@ def server(*answers):
                     if answer is None:
                         break
                     told = [{"id": request["id"], **answer}, *answer.get("then", [])]
-                    try:
-                        client.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in told))
-                    except OSError:
-                        break  # It took no more.
+                    client.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in told))
         listener.close()
 
     threading.Thread(target=serve, daemon=True).start()
@@ -230,6 +229,55 @@ def left():
         assert not register._events and not register._answers, (register._events, register._answers)
 
 
-CASES = [long, refused, late, waits, deaf, apart, left]
+def due():
+    """A call that its own deadline ended is over, and one that was in doubt before is so still."""
+    address, asked = server(refusal("overloaded"))
+    with allod.Client(address) as register:
+        try:
+            raise AssertionError(register.call("ip.allocate", network="lan", owner="a", deadline_ms=200))
+        except allod.Refused as error:
+            assert (error.kind, asked) == ("overloaded", ["ip.allocate"]), (error, asked)
+    error = raised([None, refusal("overloaded")], "ip.allocate", network="lan", owner="a", deadline_ms=200)
+    assert isinstance(error, allod.Lost) and error.__cause__.kind == "overloaded", repr(error)
+    # What was refused for another reason was not begun, and has its time still.
+    error = raised([refusal("not_ready"), refusal("not_found")], "ip.get", address="10.0.0.5", deadline_ms=200)
+    assert error.kind == "not_found", repr(error)
+
+
+def foreign():
+    """Something else listens there."""
+
+    def serve(listener, said):
+        client, _ = listener.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(said)
+            client.recv(1)
+
+    for said in b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[]\n", b"7\n", b'{"result":7}\n':
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=serve, args=(listener, said), daemon=True).start()
+        with allod.Client("127.0.0.1:%d" % listener.getsockname()[1]) as register:
+            try:
+                raise AssertionError(register.call("ip.release", network="lan", owner="a"))
+            except allod.Lost as lost:
+                assert "no JSON-RPC" in str(lost), lost
+            assert register._answers == {}, register._answers
+
+
+def closed():
+    """What was on its way when the connection ended is lost, although there is another one."""
+    address, _ = server({"result": "x"}, {"result": "pong"})
+    with allod.Client(address) as register:
+        number = register.begin("ip.get", {"address": "10.0.0.5"})
+        register.close()
+        assert register.call("server.ping") == "pong"
+        try:
+            raise AssertionError(register.wait(number, time.monotonic() + 5))
+        except allod.Lost:
+            pass
+
+
+CASES = [long, refused, late, waits, deaf, apart, left, due, foreign, closed]
 {case.__name__: case for case in CASES}[sys.argv[1]]()
 print("ok")
