@@ -289,7 +289,9 @@ impl Teller {
     fn new(session: &Session, args: &Watch, client: Client) -> Done<Self> {
         let style = &session.options.style;
         let command = args.exec.clone().unwrap_or_default();
-        let hook = Box::new(Hook::new(client, command, style.prefix.clone(), args.on_failure));
+        // A watch of a scope is told of holdings only.
+        let is_of_networks = args.scope.is_none();
+        let hook = Box::new(Hook::new(client, command, style.prefix.clone(), args.on_failure, is_of_networks));
         if args.exec.is_some() {
             return Ok(Self::Run(hook));
         }

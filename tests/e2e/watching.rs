@@ -281,6 +281,43 @@ fn a_command_that_fails_stops_the_watch_and_its_event_is_the_first_of_the_next()
     assert!(told.ends_with("again web/1 again web/2 "), "{told}");
 }
 
+/// The networks of a scope change, and a watch of the scope is not told so.
+#[test]
+fn a_command_is_told_of_a_subnet_that_was_added_while_its_scope_was_watched() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    let script = r#"echo "$IP_0 $NETWORK_SUBNET_0 $NETWORK_GATEWAY_0 $NETWORK_DNS_0" >> told; echo told >&2"#;
+    let arguments = ["--scope", "shop", "--since", &since, "--count", "2", "--exec", script];
+    let watch = Watch::start(&server, &arguments, directory.path());
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/0", "--scope", "shop"]);
+    assert_eq!(watch.words.recv_timeout(PATIENCE).unwrap(), "told");
+    server.allod_ok(&["subnet", "add", "lan", "10.1.0.0/24", "--gateway", "10.1.0.1", "--dns", "10.1.0.2"]);
+    server.allod_ok(&["ip", "claim", "lan", "10.1.0.5", "--owner", "web/1", "--scope", "shop"]);
+    let (code, words) = watch.ended();
+    assert_eq!(code, Some(0), "{words:?}");
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    assert_eq!(told, "10.0.0.2 10.0.0.0/24 10.0.0.1 10.0.0.2\n10.1.0.5 10.1.0.0/24 10.1.0.1 10.1.0.2\n");
+}
+
+/// The event that says so comes after the one whose command fails.
+#[test]
+fn a_command_that_failed_because_of_the_network_is_run_again_with_what_was_mended() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    allocate(&server, &["web/0"]);
+    // Without what was mended it fails once, and then ends the watch all the same.
+    let script = format!(
+        "echo $NETWORK_GATEWAY_0 >> told; test $(wc -l < told) -ge 2 && exit 0; \
+         {} subnet modify lan 10.0.0.0/24 --gateway 10.0.0.254; exit 1",
+        allod().display()
+    );
+    let arguments = ["--since", &since, "--count", "1", "--on-failure", "retry", "--exec", &script];
+    let ran = watch(&server, &arguments, directory.path());
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    assert_eq!(told, "10.0.0.1\n10.0.0.254\n", "{}", text(&ran.stderr));
+}
+
 #[test]
 fn a_cursor_that_leads_nowhere_says_where_to_go_on() {
     let directory = tempfile::tempdir().unwrap();
