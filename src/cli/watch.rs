@@ -27,6 +27,7 @@ use super::output::{Format, print, text_of};
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
 use crate::client::{Client, ClientError, Told, Trouble, Watch as Events};
+use crate::wire::ErrorKind;
 use hook::Hook;
 
 /// How often the watch checks whether its output still has a reader.
@@ -169,8 +170,12 @@ fn finish(
             Ok(Exit::Success)
         }
         Err(Stop::Failed(mut failure)) => {
+            let is_lost =
+                failure.refused.as_ref().is_some_and(|refused| refused.kind == ErrorKind::CursorLost.as_str());
             if done != watch.cursor() {
                 failure.hint = format!("{}; `{again}` begins with this event", failure.hint);
+            } else if !is_lost {
+                failure.hint = format!("{}; `{again}` goes on from here", failure.hint);
             }
             Err(Stop::Failed(failure))
         }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -374,6 +375,48 @@ fn tells_no_network() -> (String, mpsc::Receiver<()>) {
         }
     });
     (address, was_asked)
+}
+
+/// A server that tells one event and hangs up, and refuses to go on from there.
+fn goes_on_no_more() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let watched = AtomicBool::new(false);
+    std::thread::spawn(move || {
+        let serve = |stream: std::net::TcpStream| {
+            let mut to = stream.try_clone().unwrap();
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                let request: Value = serde_json::from_str(&line).unwrap();
+                let id = &request["id"];
+                let is_watch = request["method"] == "events.watch";
+                if is_watch && watched.swap(true, Ordering::SeqCst) {
+                    let error = json!({"code": -32603, "message": "see log", "data": {"kind": "internal"}});
+                    writeln!(to, "{}", json!({"jsonrpc": "2.0", "id": id, "error": error})).unwrap();
+                    continue;
+                }
+                writeln!(to, "{}", json!({"jsonrpc": "2.0", "id": id, "result": {"subscription": 1}})).unwrap();
+                if is_watch {
+                    let event = json!({"cursor": "later", "type": "granted", "network": "lan", "address": "10.0.0.5"});
+                    let params = json!({"subscription": 1, "event": event});
+                    writeln!(to, "{}", json!({"jsonrpc": "2.0", "method": "event", "params": params})).unwrap();
+                    return;
+                }
+            }
+        };
+        std::thread::scope(|all| listener.incoming().flatten().for_each(|stream| drop(all.spawn(|| serve(stream)))));
+    });
+    address
+}
+
+#[test]
+fn a_watch_that_is_refused_to_go_on_says_from_where_another_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["--scope", "shop", "--since", "begin"];
+    let watch = Watch::of(command_to(&goes_on_no_more(), &arguments, directory.path()));
+    let (code, words) = watch.ended();
+    let words = words.join(" ");
+    assert!(code == Some(1) && words.contains("see log"), "{code:?} {words}");
+    assert!(words.contains("`allod watch --scope shop --since later` goes on from here"), "{words}");
 }
 
 #[test]
