@@ -37,6 +37,8 @@ _SAFE_WITH_GENERATION = {"ip.release", "ip.unbind", "ip.transfer"}
 _CONFIGURATION = ("network.", "subnet.", "pool.", "reserved.")
 # As long as what a body may ask for: one network, deployment or map is answered whole, whatever its length.
 _LINE_BYTES_MAX = 64 << 20
+# The longest silence while events are watched: at least a bookmark comes every 10 seconds, which may be late.
+_SILENCE_SECONDS = 40
 
 
 class Error(Exception):
@@ -113,7 +115,7 @@ class Client:
         self._next_id = 1
         self._answers = {}
         self._waiting = set()
-        self._events = []
+        self._events = {}  # By subscription, what was told and is not yielded yet.
 
     def __enter__(self):
         return self
@@ -130,6 +132,8 @@ class Client:
             self._socket = None
         self._received.clear()
         self._waiting.clear()
+        self._events.clear()
+        self._answers = {number: kept for number, kept in self._answers.items() if kept[1] is not None}
 
     def call(self, method, **params):
         """Calls a method and returns its result. `from_` and the like stand for names that Python keeps for itself."""
@@ -167,12 +171,14 @@ class Client:
                     first = _address(moved_to)
                     self._servers = [first, *(server for server in self._servers if server != first)]
                     continue
-                may_repeat = self._may_repeat(refused, params)
+                passes = self._passes(refused, params)
+                # Its own deadline may have passed: then it is not wanted any more.
+                may_repeat = passes and not (refused.kind == "overloaded" and "deadline_ms" in params)
                 if may_repeat:
                     pause = max(pause, refused.data.get("retry_after_ms", 0) / 1000)
                 if not may_repeat or time.monotonic() + pause > deadline:
                     # One that says that it was not begun says it of this try.
-                    if in_doubt and (may_repeat or _refusal_is_ambiguous(method, params)):
+                    if in_doubt and (passes or _refusal_is_ambiguous(method, params)):
                         raise Lost(f"{method}: its answer was lost, and a repeat is refused: {refused}") from refused
                     raise
                 in_doubt = in_doubt or refused.kind == "unavailable" and refused.data.get("applied") is not False
@@ -180,7 +186,7 @@ class Client:
             pause = min(pause * 2, 2.0)
 
     @staticmethod
-    def _may_repeat(refused, params):
+    def _passes(refused, params):
         if refused.kind == "not_ready" and refused.data.get("reason") == "restored":
             return False  # Only a start with other flags changes that.
         if refused.kind in ("not_ready", "overloaded", "rate_limited"):
@@ -204,7 +210,7 @@ class Client:
             connection.sendall(line)
         except OSError as error:
             self._answers.pop(number, None)
-            self._broken()
+            self.close()
             raise Lost(f"{method} could not be sent: {error}") from error
         return number
 
@@ -226,21 +232,49 @@ class Client:
     def events(self, idle=None, **params):
         """Watches, and yields event after event. Ends when nothing comes for `idle` seconds, if that is given.
 
-        `bookmark` and `lagged` are yielded as well, as objects of that one member's name in `type`. Go on elsewhere
+        `bookmark`, `lagged` and `cursor_lost` are yielded as well, as objects of that one member's name in `type`; each of
+        the last two is the end. Raises `Lost` when the connection ends, also where a call has made another since. Go on
         with `since=event["cursor"]`.
         """
         subscription = self.call("events.watch", **params)["subscription"]
-        while True:
-            while self._events:
-                told = self._events.pop(0)
-                if told["params"].get("subscription") == subscription:
-                    yield told["params"].get("event") or {"type": told["method"], **told["params"]}
-            deadline = time.monotonic() + (idle if idle is not None else 3600)
-            try:
-                self._read("events.watch", deadline)
-            except TimedOut:
-                if idle is not None:
-                    return
+        told = self._events[subscription] = []
+        try:
+            while True:
+                while told:
+                    message = told.pop(0)
+                    if message["method"] in ("lagged", "cursor_lost"):
+                        self._events.pop(subscription, None)
+                    yield message["params"].get("event") or {"type": message["method"], **message["params"]}
+                    if message["method"] in ("lagged", "cursor_lost"):
+                        return
+                if not self._is_watched(subscription, told):
+                    raise Lost("events.watch: the connection ended, and the subscription with it")
+                is_idle = idle is not None and idle <= _SILENCE_SECONDS
+                try:
+                    self._read("events.watch", time.monotonic() + (idle if is_idle else _SILENCE_SECONDS))
+                except TimedOut:
+                    if is_idle:
+                        return
+                    self.close()
+                    raise Lost(f"events.watch: no sign of life for {_SILENCE_SECONDS} s") from None
+        finally:
+            self._unwatch(subscription, told)
+
+    def _is_watched(self, subscription, told):
+        """Is it this one still? Another connection counts its subscriptions anew."""
+        return self._events.get(subscription) is told
+
+    def _unwatch(self, subscription, told):
+        """Ends a subscription without waiting for the answer: a generator may be dropped at any time, even while something else
+        is read.
+        """
+        if not self._is_watched(subscription, told):
+            return
+        del self._events[subscription]
+        try:
+            self._answers.pop(self.begin("events.unwatch", {"subscription": subscription}))
+        except Lost:
+            pass  # It ended with its connection.
 
     def _connected(self, method, deadline):
         if self._socket is None:
@@ -291,11 +325,6 @@ class Client:
             raise OSError(refusal)
         self._received = rest
 
-    def _broken(self):
-        """What is on its way will not be answered any more."""
-        self.close()
-        self._answers = {number: kept for number, kept in self._answers.items() if kept[1] is not None}
-
     def _read(self, method, deadline):
         """Takes in what comes next: at least one message, or raises."""
         searched = 0
@@ -305,11 +334,11 @@ class Client:
                 line = bytes(self._received[:end])
                 del self._received[: end + 1]
                 if line.strip():
-                    self._deliver(json.loads(line))
+                    self._deliver(self._message(method, line))
                 return
             searched = len(self._received)
             if searched > _LINE_BYTES_MAX:
-                self._broken()
+                self.close()
                 raise TooLong(f"{method}: a line is longer than any answer")
             left = deadline - time.monotonic()
             if left <= 0:
@@ -322,20 +351,35 @@ class Client:
             except socket.timeout:
                 raise TimedOut(f"{method}: no answer in time") from None
             except OSError as error:
-                self._broken()
+                self.close()
                 raise Lost(f"{method}: {error}") from error
             if not chunk:
-                self._broken()
+                self.close()
                 raise Lost(f"{method}: the connection ended before the answer came")
             self._received += chunk
 
+    def _message(self, method, line):
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if isinstance(message, dict):
+            is_told = "method" in message and isinstance(message.get("params"), dict)
+            if is_told or isinstance(message.get("error"), dict) or "result" in message and message.get("id") is not None:
+                return message
+        self.close()
+        raise Lost(f"{method}: the answer is no JSON-RPC: {line[:60]!r}")
+
     def _deliver(self, message):
         if "method" in message:
-            self._events.append(message)
+            told = self._events.get(message["params"].get("subscription"))
+            # Some of one that nobody watches any more may still be under way.
+            if told is not None:
+                told.append(message)
             return
         number = message.get("id")
         if number is None:
-            self._broken()
+            self.close()
             raise Refused("", message["error"])
         if number in self._waiting:
             self._waiting.remove(number)

@@ -3,7 +3,7 @@
 //!
 //! Before: `perform`. What the pools of a subnet lose is in `shrink`; what a `remove` or `delete` takes is in `preview`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::apply::subnets::whom;
 use super::args::Ask;
@@ -26,21 +26,33 @@ pub struct Lost {
     pub words: Option<String>,
     /// The addresses of the late claims that are given up.
     pub addresses: Vec<String>,
+    /// The network of which it is lost, as it was shown.
+    network: Option<Value>,
+}
+
+impl Lost {
+    /// As [`preview::Would::pinned`]; none if the call is made as it was typed.
+    pub fn pinned(&self, ask: &Ask, was_asked: bool) -> Option<Map<String, Value>> {
+        let network = self.network.as_ref().filter(|_| was_asked)?;
+        let mut params = ask.params.clone();
+        preview::pin(&mut params, network);
+        Some(params)
+    }
 }
 
 /// What the call removes or replaces beyond what it names.
 pub async fn of(session: &mut Session, ask: &Ask) -> Done<Lost> {
-    let mut addresses = Vec::new();
+    let (mut addresses, mut network) = (Vec::new(), None);
     let sets = |member: &str| ask.params.get("set").is_some_and(|set| set.get(member).is_some());
     let (heading, lines) = match ask.method {
         "subnet.modify" if sets("cidr") => {
-            ("the subnet's pools lose what lies outside:", pools_of_subnet(session, ask).await?)
+            ("the subnet's pools lose what lies outside:", pools_of_subnet(session, ask, &mut network).await?)
         }
         "pool.modify" if sets("range") => (
             "this goes out of the pool; what is held stays held, and nothing new is granted there:",
-            cut(session, ask).await?,
+            cut(session, ask, &mut network).await?,
         ),
-        "reserved.add" => ("this is replaced:", replaced(session, ask).await?),
+        "reserved.add" => ("this is replaced:", replaced(session, ask, &mut network).await?),
         // A user who names a single address has looked at it.
         "cluster.accept" if ask.text("address").is_none() => (
             "all these late claims are given up, including those that nobody has looked at; whoever was granted one may be \
@@ -53,18 +65,20 @@ pub async fn of(session: &mut Session, ask: &Ask) -> Done<Lost> {
     let more = if rest > 0 { format!("\n  … and {rest} more") } else { String::new() };
     let shown: Vec<&str> = lines.iter().take(LINES_MAX).map(String::as_str).collect();
     let words = (!lines.is_empty()).then(|| format!("{heading}\n  {}{more}", shown.join("\n  ")));
-    Ok(Lost { words, addresses })
+    Ok(Lost { words, addresses, network })
 }
 
-/// What pools lose by a change of their subnet's cidr.
-async fn pools_of_subnet(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+/// What pools lose by a change of their subnet's cidr. Their network becomes `shown`.
+async fn pools_of_subnet(session: &mut Session, ask: &Ask, shown: &mut Option<Value>) -> Done<Vec<String>> {
     // The dry run comes first, so that a refusal is worded like that of the change.
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
     let there = list(&network, "subnets").find(|subnet| subnet.get("id") == would.get("id"));
     let after: Vec<Value> = list(&would, "pools").cloned().collect();
     let Some(there) = there else { return Ok(Vec::new()) };
-    Ok(lost(there, &after, true))
+    let lines = lost(there, &after, true);
+    *shown = Some(network);
+    Ok(lines)
 }
 
 /// The late claims: their owners were told that they have an address which another owner has now.
@@ -83,8 +97,8 @@ async fn late_claims(session: &mut Session, ask: &Ask, addresses: &mut Vec<Strin
     Ok(list(&would, "accepted").filter_map(line).collect())
 }
 
-/// What a pool loses when its range changes.
-async fn cut(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+/// What a pool loses when its range changes. Its network becomes `shown`.
+async fn cut(session: &mut Session, ask: &Ask, shown: &mut Option<Value>) -> Done<Vec<String>> {
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let network = session.call("network.get", json!({"network": ask.text("network")})).await?;
     let (named, pools) = (ask.text("pool").unwrap_or_default(), list(&network, "subnets"));
@@ -96,11 +110,13 @@ async fn cut(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
         let (part, held) = (short_range(&part.to_string()), counted(held, "reservation"));
         lines.push(format!("- {part} of pool {} ({held})", pool.map(pool_words).unwrap_or_default()));
     }
+    *shown = Some(network);
     Ok(lines)
 }
 
 /// Reservations of ranges that are replaced by those for another owner, and notes that are lost when a wider range is added.
-async fn replaced(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
+/// Their network becomes `shown`.
+async fn replaced(session: &mut Session, ask: &Ask, shown: &mut Option<Value>) -> Done<Vec<String>> {
     let Some(added) = ask.text("range").and_then(|range| range.parse::<Range>().ok()) else { return Ok(Vec::new()) };
     let named = ask.params.get("network").map(|network| ("network".to_owned(), network.clone()));
     // An error with the network is left to the call itself.
@@ -114,7 +130,9 @@ async fn replaced(session: &mut Session, ask: &Ask) -> Done<Vec<String>> {
     }
     let would = session.make(&ask.clone().with("dry_run", true)).await?;
     let after: Vec<&Value> = list(&would, "reserved").collect();
-    Ok(before.into_iter().flat_map(|was| replaced_of(was, &after, added)).collect())
+    let lines = before.into_iter().flat_map(|was| replaced_of(was, &after, added)).collect();
+    *shown = Some(network);
+    Ok(lines)
 }
 
 /// The same for one reserved range. If exactly this range is added, its note is meant to be replaced.

@@ -36,7 +36,7 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
     let mut pinned = None;
     if ask.destructive && !dry_run {
         let would = preview::show(session, &ask).await?;
-        pinned = Some(would.pinned(&ask));
+        pinned = Some(would.pinned(&ask, !session.options.yes));
         held = held.or(would.held);
         if would.takes {
             session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
@@ -56,6 +56,7 @@ pub async fn perform(session: &mut Session, mut ask: Ask) -> Done<Exit> {
         session.say(words);
         if !dry_run {
             session.confirm(&phrase::of(ask.method, &Value::Object(ask.params.clone())))?;
+            pinned = lost.pinned(&ask, !session.options.yes);
         }
     }
     if listing::is_whole(session, &ask) {

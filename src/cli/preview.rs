@@ -39,8 +39,9 @@ pub struct Would {
 
 impl Would {
     /// Params by which the call takes what was shown and nothing that is in its place by then: the question may have waited for
-    /// any time. What the user says about generation or version comes first.
-    pub fn pinned(&self, ask: &Ask) -> Map<String, Value> {
+    /// any time. What the user says about generation or version comes first. Whoever was not asked may change other parts of the
+    /// network at the same time: only a network as a whole is then taken as it was shown.
+    pub fn pinned(&self, ask: &Ask, was_asked: bool) -> Map<String, Value> {
         let mut params = ask.params.clone();
         match (ask.method, &self.network) {
             ("ip.release", _) if self.takes && params.contains_key("address") => {
@@ -49,15 +50,18 @@ impl Would {
                     self.held.as_ref().and_then(|held| held.get("generation")).cloned().unwrap_or(json!(0));
                 params.entry("if_generation").or_insert(generation);
             }
-            ("network.delete", Some(network)) => {
-                if let (Some(id), Some(version)) = (network.get("id"), network.get("version")) {
-                    params.insert("network".to_owned(), id.clone());
-                    params.entry("if_version").or_insert(version.clone());
-                }
-            }
+            (method, Some(network)) if was_asked || method == "network.delete" => pin(&mut params, network),
             _ => {}
         }
         params
+    }
+}
+
+/// Makes the call one to this network as it was shown. It is refused if the network has changed since.
+pub fn pin(params: &mut Map<String, Value>, network: &Value) {
+    if let (Some(id), Some(version)) = (network.get("id"), network.get("version")) {
+        params.insert("network".to_owned(), id.clone());
+        params.entry("if_version").or_insert(version.clone());
     }
 }
 

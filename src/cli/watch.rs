@@ -27,6 +27,7 @@ use super::output::{Format, print, text_of};
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
 use crate::client::{Client, ClientError, Told, Trouble, Watch as Events};
+use crate::wire::ErrorKind;
 use hook::Hook;
 
 /// How often the watch checks whether its output still has a reader.
@@ -169,8 +170,12 @@ fn finish(
             Ok(Exit::Success)
         }
         Err(Stop::Failed(mut failure)) => {
+            let is_lost =
+                failure.refused.as_ref().is_some_and(|refused| refused.kind == ErrorKind::CursorLost.as_str());
             if done != watch.cursor() {
                 failure.hint = format!("{}; `{again}` begins with this event", failure.hint);
+            } else if !is_lost {
+                failure.hint = format!("{}; `{again}` goes on from here", failure.hint);
             }
             Err(Stop::Failed(failure))
         }
@@ -289,7 +294,9 @@ impl Teller {
     fn new(session: &Session, args: &Watch, client: Client) -> Done<Self> {
         let style = &session.options.style;
         let command = args.exec.clone().unwrap_or_default();
-        let hook = Box::new(Hook::new(client, command, style.prefix.clone(), args.on_failure));
+        // A watch of a scope is told of holdings only.
+        let is_of_networks = args.scope.is_none();
+        let hook = Box::new(Hook::new(client, command, style.prefix.clone(), args.on_failure, is_of_networks));
         if args.exec.is_some() {
             return Ok(Self::Run(hook));
         }

@@ -17,6 +17,9 @@ use crate::wire::ErrorKind;
 /// The longest silence: the server sends at least a bookmark every [`BOOKMARK_EVERY_MS`], which may be late.
 const SILENCE_MAX: Duration = Duration::from_millis(4 * BOOKMARK_EVERY_MS);
 
+/// A scope that holds nothing.
+const NOBODYS: &str = "allod: nobody's, to learn a cursor";
+
 /// What a [`Watch`] hands over.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
@@ -88,8 +91,9 @@ impl Client {
             }
             (None, false) => {
                 let realm = filter.get("realm").map(|realm| ("realm".to_owned(), realm.clone()));
-                let asked = Map::from_iter(realm.into_iter().chain([("limit".to_owned(), json!(1))]));
-                self.call("ip.list", asked).await?
+                // Networks that hold nothing of the scope are not asked, so none that is stopped refuses.
+                let asked = [("scope".to_owned(), json!(NOBODYS)), ("count_only".to_owned(), json!(true))];
+                self.call("ip.list", realm.into_iter().chain(asked).collect()).await?
             }
             // There is nothing to learn, except whether a server is there.
             (None, true) => self.call("server.ping", Map::new()).await?,

@@ -42,13 +42,14 @@ pub(super) async fn make(address: &str, of: usize, options: &Options) -> Result<
     }
     for (method, params) in asks {
         let params = params.as_object().cloned().unwrap_or_default();
-        match tokio::time::timeout(limit, made.ask(1, method, &params)).await {
-            Ok(answer) => drop(answer?),
-            Err(_) => {
-                let cause = format!("no answer to `{method}` within {} s", super::seconds(limit));
-                return Err(ClientError::Connect { address: address.to_owned(), cause });
-            }
-        }
+        let cause = match tokio::time::timeout(limit, made.ask(1, method, &params)).await {
+            Ok(Ok(_)) => continue,
+            // Something else listens there; the server may be at another of the addresses.
+            Ok(Err(error @ ClientError::Malformed { .. })) if of > 1 => error.to_string(),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => format!("no answer to `{method}` within {} s", super::seconds(limit)),
+        };
+        return Err(ClientError::Connect { address: address.to_owned(), cause });
     }
     Ok(made)
 }

@@ -106,6 +106,51 @@ fn a_question_is_answered_at_the_terminal_and_only_yes_is_yes() {
     assert!(code == 0 && !seen.contains("[y/N]"), "{seen}");
 }
 
+/// Between what is shown and the yes there may be any time, and somebody else may have added to it then.
+#[test]
+fn a_yes_takes_from_the_network_what_was_shown_of_it_and_nothing_that_is_there_since() {
+    let mut network = lan();
+    network["version"] = json!(3);
+    network["subnets"][0]["reserved"] = json!([{"range": "10.0.0.8-10.0.0.9", "note": "printers"}]);
+    let id = network["id"].clone();
+    let server = Responder::start(move |method, _| match method {
+        "network.get" => Ok(network.clone()),
+        "ip.list" => Ok(json!({"count": 1})),
+        "subnet.modify" => Ok(json!({"id": network["subnets"][0]["id"], "pools": []})),
+        "pool.modify" => Ok(json!({"range": "10.0.0.0-10.0.0.99"})),
+        "reserved.add" => Ok(json!({"reserved": [{"range": "10.0.0.0-10.0.0.15"}]})),
+        _ => Ok(json!({})),
+    });
+    // The call that was made, and the network and version that it named.
+    let named = || {
+        let is_made = |(method, ask): &(String, Value)| {
+            ask["dry_run"] != true && !matches!(method.as_str(), "network.get" | "ip.list")
+        };
+        let (_, ask) = server.asked().into_iter().find(is_made).unwrap();
+        (ask["network"].clone(), ask["if_version"].clone())
+    };
+    for line in [
+        "subnet remove lan 10.0.0.0/24",
+        "pool remove lan --range 10.0.0.0-10.0.0.9",
+        "reserved remove lan 10.0.0.8/29",
+        "subnet modify lan 10.0.0.0/24 --cidr 10.0.0.0/25",
+        "pool modify lan 10.0.0.0/24 --range 10.0.0.0-10.0.0.99",
+        "reserved add lan 10.0.0.0/28",
+    ] {
+        server.forget();
+        let (seen, code) = Terminal { answer: "y\n", ..Terminal::of(&server) }.run(line);
+        assert_eq!((code, named()), (0, (id.clone(), json!(3))), "{line}: {seen}");
+        // What the user says comes first.
+        server.forget();
+        let (seen, code) = Terminal { answer: "y\n", ..Terminal::of(&server) }.run(&format!("{line} --if-version 2"));
+        assert_eq!((code, named().1), (0, json!(2)), "{line}: {seen}");
+        // Nobody has looked, and several scripts may change one network side by side.
+        server.forget();
+        let (seen, code) = Terminal::of(&server).run(&format!("{line} --yes"));
+        assert_eq!((code, named()), (0, (json!("lan"), Value::Null)), "{line}: {seen}");
+    }
+}
+
 #[test]
 fn headings_and_errors_are_coloured_on_a_terminal_unless_no_color_is_set() {
     let server = Responder::start(|method, _| match method {

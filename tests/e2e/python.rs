@@ -58,6 +58,48 @@ fn the_python_client_keeps_nothing_of_a_call_whose_time_is_over() {
 }
 
 #[test]
+fn the_python_client_ends_a_watch_that_is_told_nothing_any_more() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "deaf");
+    }
+}
+
+#[test]
+fn the_python_client_takes_the_events_of_several_watches_apart() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "apart");
+    }
+}
+
+#[test]
+fn the_python_client_keeps_nothing_of_a_watch_that_was_left() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "left");
+    }
+}
+
+#[test]
+fn the_python_client_repeats_no_call_whose_own_deadline_has_passed() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "due");
+    }
+}
+
+#[test]
+fn the_python_client_says_that_it_is_lost_where_something_else_listens() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "foreign");
+    }
+}
+
+#[test]
+fn the_python_client_waits_for_no_answer_over_a_connection_that_it_closed() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "closed");
+    }
+}
+
+#[test]
 fn the_python_client_has_nobody_wait_for_it_when_its_time_is_over() {
     if !there_is_no_python() {
         runs("python_answers.py", "waits");

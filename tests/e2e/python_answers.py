@@ -1,5 +1,6 @@
 """What deploy/python/allod.py makes of answers that are hard to get, of a server that is made up here."""
 
+import contextlib
 import json
 import socket
 import sys
@@ -13,8 +14,8 @@ import allod  # noqa: E402
 
 
 def server(*answers):
-    """A server that answers one request after the other so (`result` or `error`), or by None hangs up; and what it was
-    asked.
+    """A server that answers one request after the other so (`result` or `error`, and what it tells `then`), or by None hangs
+    up; and what it was asked.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     asked, left = [], list(answers)
@@ -22,17 +23,16 @@ def server(*answers):
     def serve():
         while left:
             client, _ = listener.accept()
-            with client, client.makefile("rb") as lines:
+            # It may take no more, and be gone.
+            with client, client.makefile("rb") as lines, contextlib.suppress(OSError):
                 for line in lines:
                     request = json.loads(line)
                     asked.append(request["method"])
                     answer = left.pop(0)
                     if answer is None:
                         break
-                    try:
-                        client.sendall(json.dumps({"id": request["id"], **answer}).encode() + b"\n")
-                    except OSError:
-                        break  # It took no more.
+                    told = [{"id": request["id"], **answer}, *answer.get("then", [])]
+                    client.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in told))
         listener.close()
 
     threading.Thread(target=serve, daemon=True).start()
@@ -163,5 +163,121 @@ def waits():
     assert ends == ["reset"], ends
 
 
-{"long": long, "refused": refused, "late": late, "waits": waits}[sys.argv[1]]()
+def tells(method, subscription=1, **params):
+    return {"method": method, "params": {"subscription": subscription, **params}}
+
+
+def event(cursor, subscription=1):
+    return tells("event", subscription, event={"type": "granted", "cursor": cursor})
+
+
+def watched(*told, subscription=1):
+    return {"result": {"subscription": subscription}, "then": told}
+
+
+def ends_with_loss(events):
+    try:
+        raise AssertionError(f"{list(events)} is not all there was")
+    except allod.Lost as lost:
+        return str(lost)
+
+
+def deaf():
+    """Who is told nothing any more hears of that."""
+    # A call has made another connection.
+    address, _ = server(watched(event("a")), None, {"result": "x"}, watched(event("b")), {"result": {}})
+    with allod.Client(address) as register:
+        events = register.events(idle=30, network="lan")
+        assert next(events)["cursor"] == "a"
+        assert register.call("ip.get", address="10.0.0.5") == "x"
+        ends_with_loss(events)
+        assert next(register.events(idle=30, network="lan", since="a"))["cursor"] == "b"
+
+    # The server has ended the subscription: it would tell no more of it.
+    for end in "lagged", "cursor_lost":
+        address, _ = server(watched(event("a"), tells(end), event("b")))
+        with allod.Client(address) as register:
+            assert [told["type"] for told in register.events(idle=30)] == ["granted", end]
+
+    # The other side is gone without a word.
+    allod._SILENCE_SECONDS = 0.2
+    address, _ = server(watched())
+    with allod.Client(address) as register:
+        assert "no sign of life" in ends_with_loss(register.events(idle=10))
+
+
+def apart():
+    """What is told of one subscription is for who watches that one."""
+    address, _ = server(
+        watched(event("a1")), watched(event("a2"), event("b1", 2), event("b2", 2), event("a3"), subscription=2)
+    )
+    with allod.Client(address) as register:
+        first, second = (register.events(idle=30, network=network) for network in "ab")
+        turns = [first, second, first, second, first]
+        assert [next(events)["cursor"] for events in turns] == ["a1", "b1", "a2", "b2", "a3"]
+
+
+def left():
+    """Of what nobody watches any more nothing is kept."""
+    late = [event("b"), event("c")]
+    address, asked = server(watched(event("a")), {"result": {}, "then": late}, {"result": "pong", "then": late})
+    with allod.Client(address) as register:
+        for _ in register.events():
+            break
+        assert register.call("server.ping") == "pong"
+        assert asked == ["events.watch", "events.unwatch", "server.ping"], asked
+        assert not register._events and not register._answers, (register._events, register._answers)
+
+
+def due():
+    """A call that its own deadline ended is over, and one that was in doubt before is so still."""
+    address, asked = server(refusal("overloaded"))
+    with allod.Client(address) as register:
+        try:
+            raise AssertionError(register.call("ip.allocate", network="lan", owner="a", deadline_ms=200))
+        except allod.Refused as error:
+            assert (error.kind, asked) == ("overloaded", ["ip.allocate"]), (error, asked)
+    error = raised([None, refusal("overloaded")], "ip.allocate", network="lan", owner="a", deadline_ms=200)
+    assert isinstance(error, allod.Lost) and error.__cause__.kind == "overloaded", repr(error)
+    # What was refused for another reason was not begun, and has its time still.
+    error = raised([refusal("not_ready"), refusal("not_found")], "ip.get", address="10.0.0.5", deadline_ms=200)
+    assert error.kind == "not_found", repr(error)
+
+
+def foreign():
+    """Something else listens there."""
+
+    def serve(listener, said):
+        client, _ = listener.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(said)
+            client.recv(1)
+
+    for said in b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[]\n", b"7\n", b'{"result":7}\n':
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=serve, args=(listener, said), daemon=True).start()
+        with allod.Client("127.0.0.1:%d" % listener.getsockname()[1]) as register:
+            try:
+                raise AssertionError(register.call("ip.release", network="lan", owner="a"))
+            except allod.Lost as lost:
+                assert "no JSON-RPC" in str(lost), lost
+            assert register._answers == {}, register._answers
+
+
+def closed():
+    """What was on its way when the connection ended is lost, although there is another one."""
+    address, _ = server({"result": "x"}, {"result": "pong"})
+    with allod.Client(address) as register:
+        number = register.begin("ip.get", {"address": "10.0.0.5"})
+        register.close()
+        assert register.call("server.ping") == "pong"
+        try:
+            raise AssertionError(register.wait(number, time.monotonic() + 5))
+        except allod.Lost:
+            pass
+
+
+CASES = [long, refused, late, waits, deaf, apart, left, due, foreign, closed]
+{case.__name__: case for case in CASES}[sys.argv[1]]()
 print("ok")

@@ -57,6 +57,14 @@ with allod.Client(sys.argv[1]) as register:
     addresses = {register.wait(number)["address"] for number in reversed(numbers)}
     assert len(addresses) == 200
 
+    # Events, from a list on. Whoever has seen enough asks on.
+    listed = register.call("ip.list", network="lan", limit=1)
+    told = register.call("ip.allocate", network="lan", owner="told/0")
+    for event in register.events(network="lan", since=listed["cursor"], idle=30):
+        assert (event["type"], event["address"]) == ("granted", told["address"]), event
+        break
+    assert register.call("server.ping") == "pong"
+
 # A lost answer: what is safe is repeated and leads to one address, what is not is told.
 with allod.Client(cut_once((host, int(port)))) as register:
     again = register.call("ip.allocate", network="lan", owner="lost/0")

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -281,6 +282,43 @@ fn a_command_that_fails_stops_the_watch_and_its_event_is_the_first_of_the_next()
     assert!(told.ends_with("again web/1 again web/2 "), "{told}");
 }
 
+/// The networks of a scope change, and a watch of the scope is not told so.
+#[test]
+fn a_command_is_told_of_a_subnet_that_was_added_while_its_scope_was_watched() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    let script = r#"echo "$IP_0 $NETWORK_SUBNET_0 $NETWORK_GATEWAY_0 $NETWORK_DNS_0" >> told; echo told >&2"#;
+    let arguments = ["--scope", "shop", "--since", &since, "--count", "2", "--exec", script];
+    let watch = Watch::start(&server, &arguments, directory.path());
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "web/0", "--scope", "shop"]);
+    assert_eq!(watch.words.recv_timeout(PATIENCE).unwrap(), "told");
+    server.allod_ok(&["subnet", "add", "lan", "10.1.0.0/24", "--gateway", "10.1.0.1", "--dns", "10.1.0.2"]);
+    server.allod_ok(&["ip", "claim", "lan", "10.1.0.5", "--owner", "web/1", "--scope", "shop"]);
+    let (code, words) = watch.ended();
+    assert_eq!(code, Some(0), "{words:?}");
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    assert_eq!(told, "10.0.0.2 10.0.0.0/24 10.0.0.1 10.0.0.2\n10.1.0.5 10.1.0.0/24 10.1.0.1 10.1.0.2\n");
+}
+
+/// The event that says so comes after the one whose command fails.
+#[test]
+fn a_command_that_failed_because_of_the_network_is_run_again_with_what_was_mended() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, since) = served(directory.path());
+    allocate(&server, &["web/0"]);
+    // Without what was mended it fails once, and then ends the watch all the same.
+    let script = format!(
+        "echo $NETWORK_GATEWAY_0 >> told; test $(wc -l < told) -ge 2 && exit 0; \
+         {} subnet modify lan 10.0.0.0/24 --gateway 10.0.0.254; exit 1",
+        allod().display()
+    );
+    let arguments = ["--since", &since, "--count", "1", "--on-failure", "retry", "--exec", &script];
+    let ran = watch(&server, &arguments, directory.path());
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let told = std::fs::read_to_string(directory.path().join("told")).unwrap();
+    assert_eq!(told, "10.0.0.1\n10.0.0.254\n", "{}", text(&ran.stderr));
+}
+
 #[test]
 fn a_cursor_that_leads_nowhere_says_where_to_go_on() {
     let directory = tempfile::tempdir().unwrap();
@@ -337,6 +375,48 @@ fn tells_no_network() -> (String, mpsc::Receiver<()>) {
         }
     });
     (address, was_asked)
+}
+
+/// A server that tells one event and hangs up, and refuses to go on from there.
+fn goes_on_no_more() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let watched = AtomicBool::new(false);
+    std::thread::spawn(move || {
+        let serve = |stream: std::net::TcpStream| {
+            let mut to = stream.try_clone().unwrap();
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                let request: Value = serde_json::from_str(&line).unwrap();
+                let id = &request["id"];
+                let is_watch = request["method"] == "events.watch";
+                if is_watch && watched.swap(true, Ordering::SeqCst) {
+                    let error = json!({"code": -32603, "message": "see log", "data": {"kind": "internal"}});
+                    writeln!(to, "{}", json!({"jsonrpc": "2.0", "id": id, "error": error})).unwrap();
+                    continue;
+                }
+                writeln!(to, "{}", json!({"jsonrpc": "2.0", "id": id, "result": {"subscription": 1}})).unwrap();
+                if is_watch {
+                    let event = json!({"cursor": "later", "type": "granted", "network": "lan", "address": "10.0.0.5"});
+                    let params = json!({"subscription": 1, "event": event});
+                    writeln!(to, "{}", json!({"jsonrpc": "2.0", "method": "event", "params": params})).unwrap();
+                    return;
+                }
+            }
+        };
+        std::thread::scope(|all| listener.incoming().flatten().for_each(|stream| drop(all.spawn(|| serve(stream)))));
+    });
+    address
+}
+
+#[test]
+fn a_watch_that_is_refused_to_go_on_says_from_where_another_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let arguments = ["--scope", "shop", "--since", "begin"];
+    let watch = Watch::of(command_to(&goes_on_no_more(), &arguments, directory.path()));
+    let (code, words) = watch.ended();
+    let words = words.join(" ");
+    assert!(code == Some(1) && words.contains("see log"), "{code:?} {words}");
+    assert!(words.contains("`allod watch --scope shop --since later` goes on from here"), "{words}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A stopped network: what it still answers, and what an operator is told of it and of the others.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -342,4 +343,23 @@ fn a_probe_and_the_doctor_and_what_is_watched_name_a_network_that_is_stopped() {
         code == Some(1) && said.contains("allod export > register.jsonl") && !said.contains("start the server again"),
         "{said}"
     );
+}
+
+/// Who watches wants to know just then what becomes of the others.
+#[test]
+fn a_watch_of_all_networks_begins_while_one_is_stopped() {
+    let (server, mut client) = crashed();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
+        .args(["watch", "--count", "1"])
+        .env("ALLOD_SERVER", server.running.tcp.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let heading = lines.next().transpose().unwrap();
+    assert!(heading.as_deref().is_some_and(|line| line.starts_with("TIME ")), "it has not begun: {heading:?}");
+    client.ok("ip.allocate", json!({"network": "san", "owner": "b"}));
+    let told = lines.next().transpose().unwrap().unwrap_or_default();
+    assert!(told.contains("granted") && told.contains("san"), "{told}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

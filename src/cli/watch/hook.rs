@@ -48,23 +48,31 @@ pub(super) struct Hook {
     command: String,
     prefix: String,
     on_failure: OnFailure,
+    /// Is the watch told that a network changed? Otherwise nothing is cached.
+    is_of_networks: bool,
     /// Networks by id, cached until an event says that they changed. None: the network is gone.
     networks: HashMap<String, Option<Value>>,
 }
 
 impl Hook {
-    pub(super) fn new(client: Client, command: String, prefix: String, on_failure: OnFailure) -> Self {
-        Self { client, command, prefix, on_failure, networks: HashMap::new() }
+    pub(super) fn new(
+        client: Client,
+        command: String,
+        prefix: String,
+        on_failure: OnFailure,
+        is_of_networks: bool,
+    ) -> Self {
+        Self { client, command, prefix, on_failure, is_of_networks, networks: HashMap::new() }
     }
 
     /// Runs the command for an event, and handles its failure as configured.
     pub(super) async fn run(&mut self, event: &Value, ends: &mut Ends) -> Done<Handled> {
-        let variables = tokio::select! {
-            variables = self.variables(event) => variables?,
-            () = ends.asked() => return Ok(Handled::NotYet),
-        };
         let mut wait = RETRY_FIRST;
         loop {
+            let variables = tokio::select! {
+                variables = self.variables(event) => variables?,
+                () = ends.asked() => return Ok(Handled::NotYet),
+            };
             let (problem, was_asked) = match self.once(event, &variables, ends).await {
                 Ok((status, was_asked)) if status.success() => {
                     return Ok(if was_asked { Handled::Last } else { Handled::Yes });
@@ -96,6 +104,8 @@ impl Hook {
                         () = tokio::time::sleep(wait) => wait = (2 * wait).min(RETRY_LONGEST),
                         () = ends.asked() => return Ok(Handled::NotYet),
                     }
+                    // If a network was mended meanwhile, the event that says so comes only after this one.
+                    self.networks.clear();
                 }
             }
         }
@@ -166,10 +176,12 @@ impl Hook {
                 }
             }
         };
-        if self.networks.len() >= NETWORKS_MAX {
-            self.networks.clear();
+        if self.is_of_networks {
+            if self.networks.len() >= NETWORKS_MAX {
+                self.networks.clear();
+            }
+            self.networks.insert(id.to_owned(), network.clone());
         }
-        self.networks.insert(id.to_owned(), network.clone());
         Ok(network)
     }
 }
@@ -275,7 +287,7 @@ mod tests {
         let looked_up = async |kind| {
             let options = Options { timeout: Duration::from_secs(4), ..Options::default() };
             let client = Client::new([refuses_once(kind)], options);
-            let mut hook = Hook::new(client, String::new(), String::new(), OnFailure::Stop);
+            let mut hook = Hook::new(client, String::new(), String::new(), OnFailure::Stop, true);
             let event = json!({"type": "granted", "network": "lan", "network_id": "1", "address": "10.0.0.5"});
             assert!(hook.variables(&event).await.is_ok(), "{kind}");
         };
@@ -288,7 +300,7 @@ mod tests {
         let left = directory.path().join("left");
         let command = format!("exec 3<&0; sleep 60 >&- 2>&- & echo $! > '{}'", left.display());
         let client = Client::new(["127.0.0.1:1".to_owned()], Options::default());
-        let hook = Hook::new(client, command, String::new(), OnFailure::Stop);
+        let hook = Hook::new(client, command, String::new(), OnFailure::Stop, true);
         // Longer than a pipe holds.
         let event = json!({"type": "granted", "reason": "x".repeat(1 << 20)});
         let (status, _) = hook.once(&event, &[], &mut Ends::new().unwrap()).await.unwrap();

@@ -254,6 +254,39 @@ async fn one_of_several_that_accepts_and_says_nothing_is_passed_over_before_anyt
     );
 }
 
+/// The address of a listener that speaks HTTP.
+async fn speaks_http() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut reader = BufReader::new(&mut stream);
+            reader.read_line(&mut String::new()).await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn one_of_several_that_speaks_something_else_is_passed_over_by_calls_and_by_watches_and_is_named() {
+    let (address, _) = listener(|_, method, _| match method {
+        "events.watch" => Does::Answers(json!({"subscription": 1})),
+        _ => Does::Answers(json!({"cursor": "here"})),
+    })
+    .await;
+    let options = Options { wait_for_server: false, ..Options::default() };
+    let several = Client::new([speaks_http().await, address], options.clone());
+    several.call("ip.release", release()).await.unwrap();
+    // Each watch begins with the first of them.
+    assert_eq!(several.watch(Map::new()).await.unwrap().cursor(), "here");
+    let other = speaks_http().await;
+    let none = Client::new([other.clone(), "127.0.0.1:1".to_owned()], options);
+    let said = none.call("ip.release", release()).await.unwrap_err().to_string();
+    assert!(said.contains(&format!("{other}: the answer is no JSON-RPC: `HTTP/1.1 400")), "{said}");
+}
+
 #[tokio::test]
 async fn a_redirect_is_followed_remembered_and_forgotten_when_nobody_answers_there() {
     let owner_asked = Arc::new(AtomicUsize::new(0));
