@@ -81,7 +81,7 @@ pub(super) async fn begin(
     let mut found = initialised(value)?;
     if in_cluster && may_make && found == Initialised::None {
         // Does the register not exist, or was it left behind on another server of the cluster?
-        if let Some(stray) = link.place().stray().await? {
+        if let Some(stray) = link.place().stray(false).await? {
             return Err(broken_move(&place, keys, &stray, false));
         }
         let value = link.call(&call(true), START_WITHIN).await.map_err(Failed::into_error)?;
