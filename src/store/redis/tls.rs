@@ -41,6 +41,8 @@ const FIRST_LINE_BYTES_MAX: usize = 512;
 
 /// How long to wait for a check of the files.
 const LOOKS_WITHIN: Duration = Duration::from_millis(500);
+/// How long a new connection waits for one: a small part of the time in which the connection must be made.
+const CONNECTION_WAITS: Duration = Duration::from_millis(50);
 
 /// How often it is reported that a certificate expires soon.
 const SAID_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_hours(6)..=Duration::from_hours(24);
@@ -103,6 +105,10 @@ impl RedisTls {
     /// Checks whether the files were replaced, and reads the new ones. Waits only a moment for a disk that hangs: until it
     /// answers, what was read before is used.
     pub(super) async fn look(self: &Arc<Self>) {
+        self.look_within(LOOKS_WITHIN).await;
+    }
+
+    async fn look_within(self: &Arc<Self>, within: Duration) {
         let (tls, looks) = (Arc::clone(self), Arc::clone(&self.looks));
         let look = async {
             let turn = looks.lock_owned().await;
@@ -114,7 +120,7 @@ impl RedisTls {
             drop(looking.await);
         };
         // After the time limit the check goes on by itself.
-        let _ = tokio::time::timeout(LOOKS_WITHIN, look).await;
+        let _ = tokio::time::timeout(within, look).await;
     }
 
     /// Reads the files as they are now, which may block. If they cannot be used, what was read before stays.
@@ -151,7 +157,7 @@ impl RedisTls {
     }
 
     async fn connector(self: &Arc<Self>) -> TlsConnector {
-        self.look().await;
+        self.look_within(CONNECTION_WAITS).await;
         locked(&self.held).connector.clone()
     }
 
