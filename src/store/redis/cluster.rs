@@ -147,6 +147,8 @@ impl RedisCluster {
 
     fn read(rest: &str, settings: &TcpSettings, tls: Option<&Arc<RedisTls>>, key: String) -> Result<Self, RedisError> {
         let wrong = |what| RedisError::from((ErrorKind::InvalidClientConfig, what));
+        // What is set behind the `?` holds for every server.
+        let (rest, settings_of_url) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         if !["", "0"].contains(&database) {
             return Err(wrong("a Redis cluster has database 0 only"));
@@ -155,7 +157,7 @@ impl RedisCluster {
         let at = if user.is_empty() { "" } else { "@" };
         let mut infos = Vec::new();
         for host in hosts.split(',') {
-            infos.push(format!("redis://{user}{at}{host}/").into_connection_info()?);
+            infos.push(format!("redis://{user}{at}{host}/{settings_of_url}").into_connection_info()?);
         }
         let seeds = infos.iter().map(|info| match info.addr() {
             ConnectionAddr::Tcp(host, port) => Ok((host.clone(), *port)),
@@ -367,6 +369,11 @@ mod tests {
         assert!(of("redis+cluster://10.0.0.1").is_ok());
         assert!(of("redis+cluster://10.0.0.1/1").is_err(), "there is no other database");
         assert!(of("redis+cluster://").is_err());
+        for set in
+            ["redis+cluster://10.0.0.1:7000,10.0.0.2/0?protocol=resp2", "redis+cluster://10.0.0.1?protocol=resp2"]
+        {
+            assert!(of(set).is_ok(), "{set}");
+        }
         assert!(RedisCluster::of("redis://127.0.0.1/", &TcpSettings::default(), None, String::new()).is_none());
     }
 
