@@ -308,10 +308,10 @@ fn may_pass(error: &StoreError) -> bool {
     is_away(error) || matches!(error, StoreError::Full)
 }
 
-/// Why a node that is one of several gives up.
+/// Why a node that is one of several gives up: Redis was away, or refused.
 fn too_long(error: &StoreError) -> String {
     let (away_s, why) = (PATIENCE.as_secs(), chain(error));
-    format!("Redis was not there for {away_s} s, in which another node may have owned the register ({why})")
+    format!("Redis did not take it for {away_s} s, in which another node may have owned the register ({why})")
 }
 
 /// Releases the lease, so that the next owner need not wait for its end.

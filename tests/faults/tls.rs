@@ -224,6 +224,29 @@ async fn a_certificate_that_is_exchanged_on_disk_is_shown_at_the_next_connection
     insist(&mut nodes.client(0).await, "network.create", &asked).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_that_the_system_trusts_since_a_node_runs_is_trusted_by_it_after_a_restart_as_its_log_says() {
+    let trust = Trust::new();
+    let Some(redis) = trust.start("system", &trust.redis, "no") else { return };
+    let other = Authority::new(trust.directory.path(), "other");
+    let later = other.signs("later", &["127.0.0.1"]);
+    let system = trust.directory.path().join("system.pem");
+    std::fs::copy(&trust.ca.own.certificate, &system).unwrap();
+    let environments = vec![vec![("SSL_CERT_FILE".to_owned(), system.display().to_string())]];
+    let setting = Setting { nodes: 1, environments, ..Setting::default() };
+    let mut nodes = Nodes::over(tempfile::tempdir().unwrap(), redis, setting);
+    let both = [&trust.ca, &other].map(|ca| std::fs::read_to_string(&ca.own.certificate).unwrap()).concat();
+    std::fs::write(&system, both).unwrap();
+    let [certificate, key] = [&later.certificate, &later.key].map(|path| path.to_str().unwrap());
+    nodes.redis.ask(&["CONFIG", "SET", "tls-cert-file", certificate, "tls-key-file", key]);
+    nodes.redis.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let told = "is read at the start: if that has changed, start again";
+    eventually("it is refused", || nodes.cluster.log(0).contains(told)).await;
+    nodes.cluster.crash(0);
+    let asked = json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/24"}]});
+    insist(&mut nodes.client(0).await, "network.create", &asked).await;
+}
+
 /// A resumed session would show no certificate; the certificate must be checked with each connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_expires_while_a_node_runs_is_refused_at_the_next_connection() {

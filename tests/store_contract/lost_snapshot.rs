@@ -2,6 +2,7 @@
 //! start or while it is served. Where the log does not reach back so far, no message offers to go on without it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use allod::core::state::Step;
 use allod::store::embedded::disk::Disk;
@@ -12,7 +13,7 @@ use rand::{Rng, SeedableRng};
 
 use super::crash::{broken_off_at_any_step, until};
 use super::damage::{killed, of_kind};
-use super::disk::SimDisk;
+use super::disk::{Reach, SimDisk};
 use super::work::*;
 use crate::seed::seed;
 
@@ -316,4 +317,33 @@ fn a_snapshot_that_was_given_up_is_told_to_who_looks() {
     assert_eq!(store.figures().given_up_snapshots, 1);
     drop(store);
     assert_eq!(look(&dir).unwrap().given_up_snapshots, 1);
+}
+
+/// The steps have names of their own, and nobody would remove them before the next start.
+#[test]
+fn a_snapshot_that_could_not_be_made_of_the_log_leaves_no_step_of_it_behind() {
+    let unopened = |disk: &SimDisk| disk.put_out_of_reach(Some((of_kind(disk, "seg")[2].clone(), Reach::Opening)));
+    // Its place in the file fits, and no record does; or all of a step does, and the next step cannot be made.
+    let no_room = |disk: &SimDisk| disk.set_capacity(Some(disk.used() + 150));
+    for (what, hinder) in [("no room", &no_room as &dyn Fn(&SimDisk)), ("an unopened segment", &unopened)] {
+        let disk = SimDisk::default();
+        let once = EmbeddedOptions { compaction_retry: Duration::from_secs(3_600), ..options(&disk) };
+        let store = EmbeddedStore::open(Path::new(DIR), SHARDS, once).unwrap();
+        let mut owner = Owner::begin(&store);
+        owner.turn_until(|| store.figures().compactions > 0);
+        until("nothing is under way", || disk.begun("snap") == store.figures().compactions);
+        disk.hold_files(Some("snap"));
+        let begun = disk.begun("snap");
+        owner.turn_until(|| disk.begun("snap") > begun);
+        let damaged = snapshot(&disk);
+        disk.edit(&damaged, |bytes| bytes[100] ^= 1);
+        until("a spare segment", || super::room::has_spare(&disk));
+        hinder(&disk);
+        disk.hold_files(None);
+        until("it has failed", || store.figures().compaction_failures > 0);
+        assert!(disk.begun("snap") > begun + 1, "{what}: no step was begun");
+        let lies = || disk.files().into_iter().map(|(path, _)| path).filter(|path| path.parent() == damaged.parent());
+        until(&format!("only the damaged one is there ({what})"), || lies().eq([damaged.clone()]));
+        assert_eq!(store.health(), StoreHealth::Ready);
+    }
 }

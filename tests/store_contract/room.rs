@@ -60,7 +60,7 @@ impl<'a> Owner<'a> {
 }
 
 /// Is there a segment that is not in use yet?
-fn has_spare(disk: &SimDisk) -> bool {
+pub fn has_spare(disk: &SimDisk) -> bool {
     let blank =
         |path: &Path| path.extension().is_some_and(|end| end == "seg") && super::crash::written(disk, path) == 0;
     disk.files().iter().any(|(path, _)| blank(path))

@@ -44,8 +44,7 @@ impl Shelf {
     pub(super) fn open(directory: &Path, register: u128) -> io::Result<Opened> {
         let path = directory.join(FILE);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        let mut head = [0; HEAD_BYTES as usize];
-        let ours = file.read_exact_at(&mut head, 0).is_ok() && head == head_of(register);
+        let ours = is_of(register, &file)?;
         let length = file.metadata()?.len();
         let mut shelf = Self::empty(path, register, file);
         if !ours {
@@ -146,6 +145,19 @@ impl Shelf {
     }
 }
 
+/// Is it a file of this register?
+///
+/// # Errors
+/// The disk does not say. The content may be good, and some names in it are nowhere else.
+fn is_of(register: u128, file: &impl FileExt) -> io::Result<bool> {
+    let mut head = [0; HEAD_BYTES as usize];
+    match file.read_exact_at(&mut head, 0) {
+        Ok(()) => Ok(head == head_of(register)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 pub(crate) fn head_of(register: u128) -> [u8; HEAD_BYTES as usize] {
     let mut head = [0; HEAD_BYTES as usize];
     head[..16].copy_from_slice(TITLE);
@@ -208,5 +220,32 @@ impl Pieces<'_> {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that can read nothing now.
+    struct OutOfReach;
+
+    impl FileExt for OutOfReach {
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Err(io::ErrorKind::HostUnreachable.into())
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+            unreachable!("nothing is written to it")
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_now_is_not_taken_for_another_registers() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(!is_of(7, &file).unwrap(), "an empty one");
+        file.write_all_at(&head_of(7), 0).unwrap();
+        assert!(is_of(7, &file).unwrap() && !is_of(8, &file).unwrap());
+        assert_eq!(is_of(7, &OutOfReach).unwrap_err().kind(), io::ErrorKind::HostUnreachable);
     }
 }

@@ -171,15 +171,20 @@ fn failed(shared: &EmbeddedShared, task: &Task, error: &StoreError) {
         }
         Task::Compact(plan) => {
             tracing::error!(%dir, ?error, "cannot write a snapshot; commits go on, the log grows, it is tried again");
-            // The file may have its temporary or its final name. If it cannot be removed now, the next start decides about it.
-            let name = snapshot::name(plan.place.covered);
-            for left in [format!("{name}.tmp"), name] {
-                let left = shared.dir.join(SNAP).join(left);
-                let _ = in_place(shared).is_ok_and(|()| shared.disk.remove(&left).is_ok());
-            }
+            take_back(shared, plan.place.covered);
             // Wakes a thread that waits for the room that the file took.
             shared.notify();
         }
+    }
+}
+
+/// Removes a snapshot that failed. The file may have its temporary or its final name. If it cannot be removed now, the next
+/// start decides about it.
+fn take_back(shared: &EmbeddedShared, covered: u64) {
+    let name = snapshot::name(covered);
+    for left in [format!("{name}.tmp"), name] {
+        let left = shared.dir.join(SNAP).join(left);
+        let _ = in_place(shared).is_ok_and(|()| shared.disk.remove(&left).is_ok());
     }
 }
 
@@ -325,19 +330,23 @@ fn from_log(
             let file = shared.disk.open(&segment.path).map_err(problem::io("opening", &segment.path))?;
             Ok(KeptSegment { segment, file, end })
         });
-        let opened = opened.collect::<Result<Vec<_>, StoreError>>();
-        let segments = opened.map_err(|error| Unmade::Unread(error).of_log())?;
+        let opened = opened.collect::<Result<Vec<_>, StoreError>>().map_err(Unmade::Unread);
         let place = match log.first() {
             Some(next) => place_before(&next.segment.header, plan.place),
             None => plan.place,
         };
         let before = step.take();
-        let view = LogView { snapshot: before.clone(), segments };
-        let written = write(shared, plan, &view, &place);
+        let snapshot = before.clone();
+        let written = opened.and_then(|segments| write(shared, plan, &LogView { snapshot, segments }, &place));
         retention::remove(shared, before.iter().map(|before| before.path.clone()).collect());
         match written {
             Ok(snapshot) if !log.is_empty() => step = Some(snapshot),
-            written => break written.map_err(Unmade::of_log)?,
+            Ok(snapshot) => break snapshot,
+            Err(unmade) => {
+                // Otherwise a step would keep the room that it took until the next start.
+                take_back(shared, place.covered);
+                return Err(unmade.of_log());
+            }
         }
     };
     tracing::warn!(%path, "wrote a snapshot from the log in place of the damaged one: nothing is lost. Look after the disk");

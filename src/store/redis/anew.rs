@@ -125,7 +125,7 @@ impl Anew {
     /// Begins the register if Redis has nothing of it.
     pub(super) async fn begin(&self, link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
         if link.place().is_in_cluster()
-            && let Some(stray) = link.place().stray().await?
+            && let Some(stray) = link.place().stray(true).await?
         {
             let at = link.name();
             let text = format!(

@@ -81,7 +81,7 @@ pub(super) async fn begin(
     let mut found = initialised(value)?;
     if in_cluster && may_make && found == Initialised::None {
         // Does the register not exist, or was it left behind on another server of the cluster?
-        if let Some(stray) = link.place().stray().await? {
+        if let Some(stray) = link.place().stray(false).await? {
             return Err(broken_move(&place, keys, &stray, false));
         }
         let value = link.call(&call(true), START_WITHIN).await.map_err(Failed::into_error)?;
@@ -188,8 +188,14 @@ fn check_register(
             (made, register, format, shards, heads)
         }
         Initialised::None => {
+            let or_moved = if in_cluster {
+                ", or the move of its slot broke off (`redis-cli --cluster fix` ends one)"
+            } else {
+                ""
+            };
             let text = format!(
-                "Redis at {place} has no register under `{prefix}`, and {}: Redis was emptied, or is another one. Bring its \
+                "Redis at {place} has no register under `{prefix}`, and {}: Redis was emptied, or is another one{or_moved}. If a \
+                 node that served it still runs, leave that one running: it may be writing it again from memory. Otherwise bring its \
                  data back, or name the right one by `--redis URL`; `--accept-new-store` begins an empty register",
                 reason()
             );
@@ -241,4 +247,25 @@ fn check_register(
 pub(super) fn now_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Old data that is brought back, or an empty register, would make an end of what is only elsewhere, or only in memory.
+    #[test]
+    fn whoever_finds_no_register_is_told_where_it_may_still_be_before_old_data_is_brought_back() {
+        let keys = Keys::new("allod").unwrap();
+        let said = |in_cluster| {
+            let options = RedisOptions::new("redis://127.0.0.1/0".to_owned(), 1);
+            let found = check_register(Initialised::None, &"h".into(), in_cluster, &keys, &options, None, None);
+            found.unwrap_err().to_string()
+        };
+        for (said, may_be_elsewhere) in [(said(true), true), (said(false), false)] {
+            assert_eq!(said.contains("`redis-cli --cluster fix`"), may_be_elsewhere, "{said}");
+            let (running, bring) = (said.find("leave that one running"), said.find("bring its data back"));
+            assert!(running.is_some() && running < bring, "{said}");
+        }
+    }
 }

@@ -17,6 +17,7 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, Redis
 use tokio::task::JoinSet;
 
 use super::connect::RedisServer;
+use super::failed::said;
 use super::following::{Following, NamedPrimary};
 use super::refusal::{Unanswered, WayRefusal, joined};
 use super::shared::locked;
@@ -52,13 +53,21 @@ struct ClusterView {
     owner: Option<NamedPrimary>,
     /// All servers that it knows to be there.
     members: Vec<ServerAddress>,
-    /// Those of them that are primaries.
-    primaries: Vec<ServerAddress>,
+    /// All primaries, those that failed as well.
+    primaries: Vec<ClusterPrimary>,
     /// How many servers are replicas of the one that has the slot, or were primaries, failed, and have no slots any more.
     /// One of the latter may have had this slot, and will be a replica when it is back.
     replicas: usize,
     /// The server to which it is giving the slot at the moment; only the owner of the slot says so.
     moves_to: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ClusterPrimary {
+    id: String,
+    address: ServerAddress,
+    /// It failed and has no slots any more: another server has taken its place.
+    is_replaced: bool,
 }
 
 impl ClusterView {
@@ -88,7 +97,12 @@ impl ClusterView {
                 view.members.push((host.clone(), port));
             }
             if has("master") {
-                view.primaries.push((host.clone(), port));
+                let is_replaced = has("fail") && slots.is_empty();
+                view.primaries.push(ClusterPrimary {
+                    id: (*id).to_owned(),
+                    address: (host.clone(), port),
+                    is_replaced,
+                });
                 if slots.iter().any(|range| contains(range, slot)) {
                     view.owner = Some(NamedPrimary { epoch, host, port });
                     owner_id = Some(*id);
@@ -133,6 +147,8 @@ impl RedisCluster {
 
     fn read(rest: &str, settings: &TcpSettings, tls: Option<&Arc<RedisTls>>, key: String) -> Result<Self, RedisError> {
         let wrong = |what| RedisError::from((ErrorKind::InvalidClientConfig, what));
+        // What is set behind the `?` holds for every server.
+        let (rest, settings_of_url) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         if !["", "0"].contains(&database) {
             return Err(wrong("a Redis cluster has database 0 only"));
@@ -141,7 +157,7 @@ impl RedisCluster {
         let at = if user.is_empty() { "" } else { "@" };
         let mut infos = Vec::new();
         for host in hosts.split(',') {
-            infos.push(format!("redis://{user}{at}{host}/").into_connection_info()?);
+            infos.push(format!("redis://{user}{at}{host}/{settings_of_url}").into_connection_info()?);
         }
         let seeds = infos.iter().map(|info| match info.addr() {
             ConnectionAddr::Tcp(host, port) => Ok((host.clone(), *port)),
@@ -263,29 +279,52 @@ impl RedisCluster {
         if views.is_empty() { Err(unanswered.told().unwrap_or_else(silent)) } else { Ok((views, asked)) }
     }
 
-    /// A primary other than the owner of the slot that still has keys of it: a move was broken off. Asks all primaries.
-    pub(super) async fn stray(&self) -> Result<Option<String>, RedisError> {
+    /// A primary other than the owner of the slot that still has keys of it: a move was broken off. Asks all primaries. Whoever
+    /// `knows_all` that the register had goes on without the answer of one whose place another server has taken: what that one
+    /// still has is older.
+    pub(super) async fn stray(&self, knows_all: bool) -> Result<Option<String>, RedisError> {
         let (views, _) = self.views().await?;
         let owner = self.following.last();
-        let Some((_, view)) =
-            views.iter().find(|((host, port), _)| owner.as_ref().is_some_and(|owner| owner.is_at(host, *port)))
-        else {
-            return Err(silent());
-        };
-        for (host, port) in
-            view.primaries.iter().filter(|(host, port)| !owner.as_ref().is_some_and(|o| o.is_at(host, *port)))
-        {
-            let server = self.server((host.clone(), *port))?;
-            let asking = async {
-                let mut command = redis::cmd("CLUSTER");
-                command.arg("COUNTKEYSINSLOT").arg(view.slot);
-                command.query_async::<u64>(&mut server.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await?).await
-            };
-            if tokio::time::timeout(ANSWER_WITHIN, asking).await.map_err(|_| silent())?? > 0 {
-                return Ok(Some(format!("{host}:{port} has keys of slot {}", view.slot)));
+        let is_owner = |(host, port): &ServerAddress| owner.as_ref().is_some_and(|owner| owner.is_at(host, *port));
+        let Some((_, view)) = views.iter().find(|(address, _)| is_owner(address)) else { return Err(silent()) };
+        for primary in view.primaries.iter().filter(|primary| !is_owner(&primary.address)) {
+            let (host, port) = &primary.address;
+            match self.keys_at(primary, view.slot).await {
+                Ok(0) => {}
+                Ok(_) => return Ok(Some(format!("{host}:{port} has keys of slot {}", view.slot))),
+                Err(_) if knows_all && primary.is_replaced => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(None)
+    }
+
+    /// How many keys of a slot a primary has.
+    async fn keys_at(&self, primary: &ClusterPrimary, slot: u16) -> Result<u64, RedisError> {
+        let server = self.server(primary.address.clone())?;
+        let asking = async {
+            let mut command = redis::cmd("CLUSTER");
+            command.arg("COUNTKEYSINSLOT").arg(slot);
+            command.query_async::<u64>(&mut server.connect(ANSWER_WITHIN, Some(ANSWER_WITHIN)).await?).await
+        };
+        let answered = tokio::time::timeout(ANSWER_WITHIN, asking).await.unwrap_or_else(|_| Err(silent()));
+        answered.map_err(|error| primary.unanswered(slot, error))
+    }
+}
+
+impl ClusterPrimary {
+    /// The error of asking it for keys of a slot. If it is away: which server that is, and what to do.
+    fn unanswered(&self, slot: u16, error: RedisError) -> RedisError {
+        if error.code().is_some() || WayRefusal::of(&error).is_some() {
+            return error;
+        }
+        let (Self { id, address: (host, port), .. }, why) = (self, said(&error));
+        let text = format!(
+            "{}, a primary in the cluster's table that may have keys of slot {slot} ({why}): start it, or, if it is gone for good, \
+             take it out of the table (`CLUSTER FORGET {id}` at every other server, within a minute)",
+            joined(host, *port)
+        );
+        RedisError::from((ErrorKind::Client, "there is no answer from", text))
     }
 }
 
@@ -330,6 +369,11 @@ mod tests {
         assert!(of("redis+cluster://10.0.0.1").is_ok());
         assert!(of("redis+cluster://10.0.0.1/1").is_err(), "there is no other database");
         assert!(of("redis+cluster://").is_err());
+        for set in
+            ["redis+cluster://10.0.0.1:7000,10.0.0.2/0?protocol=resp2", "redis+cluster://10.0.0.1?protocol=resp2"]
+        {
+            assert!(of(set).is_ok(), "{set}");
+        }
         assert!(RedisCluster::of("redis://127.0.0.1/", &TcpSettings::default(), None, String::new()).is_none());
     }
 
@@ -350,7 +394,8 @@ mod tests {
         let view = ClusterView::read(100, text, &asked, false);
         assert_eq!(view.moves_to.as_deref(), Some("127.0.0.1:7001"));
         assert_eq!(view.members.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7002]);
-        assert_eq!(view.primaries.iter().map(|member| member.1).collect::<Vec<_>>(), [7000, 7001, 7003]);
+        let primaries = view.primaries.iter().map(|primary| (primary.address.1, primary.is_replaced));
+        assert_eq!(primaries.collect::<Vec<_>>(), [(7000, false), (7001, false), (7003, true)]);
         // This includes servers that are away, and the one that may come back as a replica.
         let may_have = |slot| ClusterView::read(slot, text, &asked, false).replicas;
         assert_eq!([may_have(0), may_have(100)], [3, 1]);

@@ -302,14 +302,12 @@ async fn halved(link: &Link, keys: &Keys, is_held: bool) -> Result<Option<StoreE
         let problem = format!("{moving}: nothing changes until that is over; it goes on by itself then");
         return Err(Finding { refuses: false, problem });
     }
-    match place.stray().await {
+    match place.stray(false).await {
         Ok(stray) => Ok(stray.map(|stray| begin::broken_move(link.name(), keys, &stray, is_held))),
         Err(error) => {
             let why = chain(&error);
-            let problem = format!(
-                "whether another server of the cluster has something of the register cannot be said: {why}; start that \
-                 server, or take it out of the cluster, and look again"
-            );
+            let problem =
+                format!("whether another server of the cluster has something of the register cannot be said: {why}");
             Err(Finding { refuses: false, problem })
         }
     }

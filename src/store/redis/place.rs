@@ -275,10 +275,11 @@ impl RedisPlace {
         if let Whom::Slot(cluster) = &self.whom { cluster.moving() } else { None }
     }
 
-    /// Another server that has something of the register's slot although the slot is not its own.
-    pub(super) async fn stray(&self) -> Result<Option<String>, StoreError> {
+    /// Another server that has something of the register's slot although the slot is not its own. `knows_all`: the caller
+    /// has the whole register in memory.
+    pub(super) async fn stray(&self, knows_all: bool) -> Result<Option<String>, StoreError> {
         let Whom::Slot(cluster) = &self.whom else { return Ok(None) };
-        cluster.stray().await.map_err(|error| store_error("asking every primary of", &self.name, &error))
+        cluster.stray(knows_all).await.map_err(|error| store_error("asking every primary of", &self.name, &error))
     }
 
     /// How often the primary changed.

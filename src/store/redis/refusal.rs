@@ -255,7 +255,7 @@ impl Whom<'_> {
                 if ca.as_os_str().is_empty() {
                     format!(
                         "the certificate of {at} is signed by nobody whom this system trusts; name the file of who signed it by \
-                         `store.redis_ca`"
+                         `store.redis_ca` (whom the system trusts is read at the start: if that has changed, start again)"
                     )
                 } else {
                     format!(

@@ -16,7 +16,7 @@ use super::left;
 use super::link::{Link, PendingReads};
 use super::reach;
 use super::scripts::{self, LoadedScript, ScriptCall, TakeAnswer};
-use super::shared::RedisShared;
+use super::shared::{KnownLine, RedisShared};
 use super::takes::Takes;
 use super::whole;
 use crate::limits::NODE_LEASE_MS;
@@ -220,8 +220,7 @@ pub(super) async fn take_once(
     // Another owner was there in between. Did it go on from what this process had, or from further back? In the latter case
     // its changes replace those that clients were told of here, and no number shows this.
     let other = known.epoch > Epoch(0) && head.parent != known.token && head.token != known.token;
-    let told = (known.told, known.told_epoch);
-    if other && known.told.seq > Seq(0) && !heal::is_on_line(shared, link, shard, told, &head).await? {
+    if other && known.told.seq > Seq(0) && !has_told(shared, link, &known, &head).await? {
         return Err(shared.went_back(shard, None, "another owner's, who went on from further back"));
     }
     let mut found = match left {
@@ -240,8 +239,7 @@ pub(super) async fn take_once(
         let unproved = shared.journal().unproved(shard, &past);
         // The take-over stands whatever becomes of this. What is not proved stays in doubt.
         let proved = reach::in_log(link, &shared.keys, (shard, unproved), ANSWER_WITHIN).await.unwrap_or_default();
-        let after = Point::of(&head);
-        let before = Point { token: head.parent, ..after };
+        let one @ Move { before, after, .. } = taken_from(shard, &head);
         let mut journal = shared.journal();
         journal.found(shard, &past, &proved);
         // An earlier process may have left its memory, and Redis may have applied one more call of it.
@@ -252,7 +250,23 @@ pub(super) async fn take_once(
         {
             journal.left(left::read(shard, (before, author), found));
         }
-        journal.took(Move { shard, before, after }, head.epoch);
+        journal.took(one, head.epoch);
     }
     Ok(Some(head))
+}
+
+/// Is everything that clients were told of on the line that a take-over found, which is another owner's?
+async fn has_told(shared: &RedisShared, link: &mut Link, known: &KnownLine, head: &Head) -> Result<bool, StoreError> {
+    let is_there = heal::is_on_line(shared, link, known.shard, (known.told, known.told_epoch), head).await;
+    if is_there.is_err() {
+        // The attempt is over. The next one follows this take-over, and would not know on what it was built.
+        shared.journal().took(taken_from(known.shard, head), head.epoch);
+    }
+    is_there
+}
+
+/// The take-over that made a head.
+fn taken_from(shard: ShardId, head: &Head) -> Move {
+    let after = Point::of(head);
+    Move { shard, before: Point { token: head.parent, ..after }, after }
 }

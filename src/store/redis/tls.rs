@@ -15,6 +15,7 @@ mod files;
 
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,8 +31,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use self::ends::end_of;
 pub use self::ends::{CertificateEnd, NearEnd};
-use self::files::TlsStamps;
 pub use self::files::{TlsEnds, TlsFiles};
+use self::files::{TlsProblem, TlsStamps};
 use super::refusal::{WayRefusal, Whom};
 use super::shared::locked;
 use crate::seldom::Seldom;
@@ -41,9 +42,13 @@ const FIRST_LINE_BYTES_MAX: usize = 512;
 
 /// How long to wait for a check of the files.
 const LOOKS_WITHIN: Duration = Duration::from_millis(500);
+/// How long a new connection waits for one: a small part of the time in which the connection must be made.
+const CONNECTION_WAITS: Duration = Duration::from_millis(50);
 
 /// How often it is reported that a certificate expires soon.
-const SAID_EVERY: std::ops::RangeInclusive<Duration> = Duration::from_hours(6)..=Duration::from_hours(24);
+const SAID_EVERY: RangeInclusive<Duration> = Duration::from_hours(6)..=Duration::from_hours(24);
+/// How often it is reported that the files cannot be read.
+const UNREAD_SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_mins(10);
 
 /// How every server of a place is reached with TLS.
 pub(super) struct RedisTls {
@@ -53,6 +58,7 @@ pub(super) struct RedisTls {
     looks: Arc<tokio::sync::Mutex<()>>,
     own_ends: Seldom,
     others_end: Seldom,
+    unread: Seldom,
 }
 
 struct Held {
@@ -60,7 +66,7 @@ struct Held {
     ends: TlsEnds,
     /// The stamps of the files when they were read.
     read: TlsStamps,
-    /// The stamps of the files when they last could not be used.
+    /// The stamps of the files when their content last could not be used.
     unfit: Option<TlsStamps>,
     /// The certificate of the last server that was reached, if it expires soon.
     others_end: Option<NearEnd>,
@@ -68,7 +74,7 @@ struct Held {
 
 impl Held {
     /// Reads the files. The stamps were taken before reading: a write meanwhile changes them.
-    fn of(files: &TlsFiles, read: TlsStamps) -> Result<Self, String> {
+    fn of(files: &TlsFiles, read: TlsStamps) -> Result<Self, TlsProblem> {
         let (client, ends) = files.read()?;
         Ok(Self { connector: TlsConnector::from(Arc::new(client)), ends, read, unfit: None, others_end: None })
     }
@@ -86,9 +92,10 @@ impl RedisTls {
     /// # Errors
     /// As for [`TlsFiles::check`]; or the system trusts nobody.
     pub(super) fn new(files: &TlsFiles) -> Result<Self, String> {
-        let held = Held::of(files, files.stamps())?;
+        let held = Held::of(files, files.stamps()).map_err(|problem| problem.text)?;
         let (own_ends, others_end) = (Seldom::new(SAID_EVERY), Seldom::new(SAID_EVERY));
-        Ok(Self { files: files.clone(), held: Mutex::new(held), looks: Arc::default(), own_ends, others_end })
+        let (files, held, unread) = (files.clone(), Mutex::new(held), Seldom::new(UNREAD_SAID_EVERY));
+        Ok(Self { files, held, looks: Arc::default(), own_ends, others_end, unread })
     }
 
     pub(super) fn ends(&self) -> TlsEnds {
@@ -103,6 +110,10 @@ impl RedisTls {
     /// Checks whether the files were replaced, and reads the new ones. Waits only a moment for a disk that hangs: until it
     /// answers, what was read before is used.
     pub(super) async fn look(self: &Arc<Self>) {
+        self.look_within(LOOKS_WITHIN).await;
+    }
+
+    async fn look_within(self: &Arc<Self>, within: Duration) {
         let (tls, looks) = (Arc::clone(self), Arc::clone(&self.looks));
         let look = async {
             let turn = looks.lock_owned().await;
@@ -114,17 +125,21 @@ impl RedisTls {
             drop(looking.await);
         };
         // After the time limit the check goes on by itself.
-        let _ = tokio::time::timeout(LOOKS_WITHIN, look).await;
+        let _ = tokio::time::timeout(within, look).await;
     }
 
     /// Reads the files as they are now, which may block. If they cannot be used, what was read before stays.
     fn look_at_disk(&self) {
+        self.look_by(Held::of);
+    }
+
+    fn look_by(&self, read: impl FnOnce(&TlsFiles, TlsStamps) -> Result<Held, TlsProblem>) {
         let stamps = self.files.stamps();
         let is_known = {
             let held = locked(&self.held);
             stamps == held.read || held.unfit.as_ref() == Some(&stamps)
         };
-        let read = if is_known { None } else { Some(Held::of(&self.files, stamps.clone())) };
+        let read = if is_known { None } else { Some(read(&self.files, stamps.clone())) };
         // Only now, because connections that are made meanwhile need this lock.
         let mut held = locked(&self.held);
         if let Some(read) = read {
@@ -135,7 +150,17 @@ impl RedisTls {
                         "the files of TLS to Redis are other ones: connections from now on are made by them"
                     );
                 }
-                Err(problem) => {
+                // Nothing is known of their content, so they are read again at the next look.
+                Err(TlsProblem { text: problem, may_pass: true }) => {
+                    if let Some(unsaid) = self.unread.turn() {
+                        tracing::warn!(
+                            problem,
+                            unsaid,
+                            "the files of TLS to Redis are other ones and cannot be read yet: what was read of them before is used"
+                        );
+                    }
+                }
+                Err(TlsProblem { text: problem, may_pass: false }) => {
                     held.unfit = Some(stamps);
                     tracing::warn!(
                         problem,
@@ -151,7 +176,7 @@ impl RedisTls {
     }
 
     async fn connector(self: &Arc<Self>) -> TlsConnector {
-        self.look().await;
+        self.look_within(CONNECTION_WAITS).await;
         locked(&self.held).connector.clone()
     }
 

@@ -412,3 +412,45 @@ fn a_primary_that_was_wiped_stops_the_store() {
     );
     assert_eq!(begun.store.health(), StoreHealth::Failed);
 }
+
+/// It failed over, never came back, and stays in the cluster's table as a primary without slots.
+#[test]
+fn a_primary_that_is_gone_for_good_keeps_a_new_register_from_being_begun_but_not_a_lost_one_from_being_written_anew() {
+    let Some(mut begun) = Clustered::new(3, 1, |options| options) else { return };
+    begun.insist(vec![put("10.0.0.1", 5, None)]);
+    let (slot, gone) = (begun.slot, begun.owner());
+    let id: String = begun.cluster.members[gone].ask(&["CLUSTER", "MYID"]);
+    begun.cluster.members[gone].kill();
+    let now = begun.cluster.failed_over(slot, gone);
+    begun.insist(vec![put("10.0.0.2", 6, None)]);
+    let () = begun.cluster.members[now].ask(&["FLUSHALL"]);
+    let next = batch(&begun.head, 0, vec![put("10.0.0.3", 7, None)]);
+    eventually("its owner notices", || {
+        wait(begun.store.commit([next.clone()].into())).is_err() && begun.store.was_emptied()
+    });
+    // It may have the register, as far as a process knows that starts now.
+    let told = format!("127.0.0.1:{}, a primary in the cluster's table", begun.cluster.members[gone].port);
+    let refused = begun.fresh().unwrap_err();
+    assert!(
+        matches!(&refused, StoreError::Io { source, .. } if source.to_string().contains(&told)
+            && source.to_string().contains(&format!("`CLUSTER FORGET {id}`"))),
+        "{refused:?}"
+    );
+    let found = examine(&RedisOptions::new(begun.cluster.url(), SHARDS)).unwrap().findings;
+    assert!(found.iter().any(|finding| finding.problem.contains(&told)), "{found:?}");
+    // Its owner knows better.
+    let times = || vec![ShardTime(1_000); usize::from(SHARDS)];
+    let mut anew = Err(StoreError::Invalid("not tried".into()));
+    eventually("it is begun anew", || {
+        anew = wait(begun.store.anew(times())).map(|begun| begun.heads[0].parent);
+        assert!(matches!(&anew, Ok(_) | Err(StoreError::Io { .. })), "{anew:?}");
+        anew.is_ok()
+    });
+    assert_eq!(anew.unwrap(), begun.head.token);
+    // What the refusal says helps.
+    let () = begun.cluster.members[now].ask(&["FLUSHALL"]);
+    for (_, member) in begun.cluster.members.iter().enumerate().filter(|(at, _)| *at != gone) {
+        let () = member.ask(&["CLUSTER", "FORGET", &id]);
+    }
+    assert_ne!(begun.fresh().unwrap().info().register, begun.store.info().register);
+}

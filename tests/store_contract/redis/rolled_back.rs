@@ -209,3 +209,51 @@ fn whatever_a_redis_that_went_back_lacks_the_nodes_that_live_give_back() {
     }
     assert!(healed > 0, "it never went back behind anything");
 }
+
+/// It could not be checked whether the line has what was told, so the attempt ended, and the next one took the shard from it.
+#[test]
+fn a_take_over_whose_check_failed_is_played_again_with_the_next_one() {
+    let rights = ["--user", "allod", "on", ">secret", "~{allod}:*", "+@all"];
+    let Some(mut server) = Server::start(&rights) else { return };
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    let open = |owner: &str| {
+        RedisStore::open(RedisOptions { owner: owner.to_owned(), url: url.clone(), ..server.options() }).unwrap()
+    };
+    let commits = |store: &RedisStore, head: &mut Head| {
+        let at = head.seq.0;
+        let step = if at == 0 { config_step(network(2)) } else { put(&format!("10.0.0.{at}"), 10 + at, None) };
+        let mut next = batch(head, 1, vec![step]);
+        next.acts.iter_mut().for_each(|act| act.network = network(2));
+        let committed = reached(|| match wait(store.commit([next.clone()].into())) {
+            Err(CommitError::NotApplied { cause } | CommitError::Unknown { cause }) => Err(cause),
+            definite => Ok(definite.unwrap()),
+        });
+        follow(head, &next, &committed[0]);
+    };
+    let (store, other) = (open("one"), open("other"));
+    let mut head = wait(store.take(ShardId(1), token(1))).unwrap();
+    commits(&store, &mut head);
+    wait(store.release()).unwrap();
+    let mut its = wait(other.take(ShardId(1), token(2))).unwrap();
+    commits(&other, &mut its);
+    // This also looks whether the other one's line has what was told.
+    let held = wait(store.take(ShardId(1), token(3)));
+    assert!(matches!(held, Err(StoreError::Held { .. })), "{held:?}");
+    wait(other.release()).unwrap();
+    drop(other);
+    let () = server.ask(&["SAVE"]);
+    let () = server.ask(&["ACL", "SETUSER", "allod", "-xrange"]);
+    let unknown = wait(store.take(ShardId(1), token(3)));
+    assert!(matches!(unknown, Err(StoreError::Io { .. })), "{unknown:?}");
+    let taken: String = server.ask(&["HGET", "{allod}:1:head", "token"]);
+    assert_eq!(taken, format!("{:032x}", token(3).0), "it was not taken");
+    wait(store.release()).unwrap();
+    let () = server.ask(&["ACL", "SETUSER", "allod", "+xrange"]);
+    head = wait(store.take(ShardId(1), token(4))).unwrap();
+    commits(&store, &mut head);
+    server.kill();
+    server.begin();
+    commits(&store, &mut head);
+    assert_eq!((store.health(), store.figures().healed_batches, store.late().len()), (StoreHealth::Ready, 1, 0));
+    assert_eq!(server.ask::<u64>(&["HGET", "{allod}:1:head", "seq"]), head.seq.0);
+}

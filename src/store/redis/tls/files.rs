@@ -1,5 +1,6 @@
 //! The files that TLS to Redis needs: what they must contain, and whether they have changed.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +31,8 @@ impl TlsFiles {
     /// A sentence that names the setting, its value and what is allowed.
     pub fn check(&self) -> Result<(), String> {
         let Found { roots, shown, .. } = self.found()?;
-        self.client(roots.unwrap_or_else(RootCertStore::empty), shown).map(drop)
+        self.client(roots.unwrap_or_else(RootCertStore::empty), shown)?;
+        Ok(())
     }
 
     /// When the certificates in them expire.
@@ -38,14 +40,14 @@ impl TlsFiles {
     /// # Errors
     /// As for [`TlsFiles::check`].
     pub fn ends(&self) -> Result<TlsEnds, String> {
-        self.found().map(|found| found.ends)
+        Ok(self.found()?.ends)
     }
 
     /// What a handshake needs, and when it expires.
     ///
     /// # Errors
     /// As for [`TlsFiles::check`]; or the system trusts nobody.
-    pub(super) fn read(&self) -> Result<(ClientConfig, TlsEnds), String> {
+    pub(super) fn read(&self) -> Result<(ClientConfig, TlsEnds), TlsProblem> {
         let Found { roots, shown, ends } = self.found()?;
         Ok((self.client(roots.map_or_else(roots_of_system, Ok)?, shown)?, ends))
     }
@@ -67,7 +69,7 @@ impl TlsFiles {
     }
 
     /// Reads the certificates, each file once.
-    pub(super) fn found(&self) -> Result<Found, String> {
+    pub(super) fn found(&self) -> Result<Found, TlsProblem> {
         let mut found = Found::default();
         let signers = self.ca();
         if !is_none(signers.path) {
@@ -84,10 +86,9 @@ impl TlsFiles {
         if self.shows() {
             found.shown = self.certificate().certificates()?;
             if found.shown.first().and_then(version_of).is_some_and(|version| version != X509Version::V3) {
-                return Err(self.certificate().wrong(
-                    "which has a certificate of version 1 of X.509, and TLS takes none but of version 3: sign it with extensions \
-                     (`openssl x509 -req … -extfile FILE`)",
-                ));
+                let what = "which has a certificate of version 1 of X.509, and TLS takes none but of version 3: sign it with \
+                            extensions (`openssl x509 -req … -extfile FILE`)";
+                return Err(self.certificate().wrong(what).into());
             }
             // The first one is this server's own.
             found.ends.certificate = found.shown.first().and_then(end_of);
@@ -99,7 +100,7 @@ impl TlsFiles {
         !(is_none(&self.certificate) && is_none(&self.key))
     }
 
-    fn client(&self, roots: RootCertStore, shown: Vec<CertificateDer<'static>>) -> Result<ClientConfig, String> {
+    fn client(&self, roots: RootCertStore, shown: Vec<CertificateDer<'static>>) -> Result<ClientConfig, TlsProblem> {
         // Named here, so that other crates of the program do not determine the provider.
         let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
@@ -110,9 +111,10 @@ impl TlsFiles {
         let certificate = self.certificate();
         let allowed = "a file with a private key (PEM) that is not encrypted";
         let key = Setting { key: "store.redis_key", path: &self.key, allowed };
-        builder.with_client_auth_cert(shown, key.private_key()?).map(whole_handshakes).map_err(|error| {
+        let client = builder.with_client_auth_cert(shown, key.private_key()?).map_err(|error| {
             key.wrong(&format!("which does not fit `{}`, {:?} ({error})", certificate.key, certificate.path))
-        })
+        })?;
+        Ok(whole_handshakes(client))
     }
 }
 
@@ -150,6 +152,26 @@ impl TlsEnds {
     }
 }
 
+/// Why the files cannot be used.
+#[derive(Debug)]
+pub(super) struct TlsProblem {
+    pub(super) text: String,
+    /// It is not the content of these very files: another attempt may succeed with them, as when too many files were open.
+    pub(super) may_pass: bool,
+}
+
+impl From<String> for TlsProblem {
+    fn from(text: String) -> Self {
+        Self { text, may_pass: false }
+    }
+}
+
+impl From<TlsProblem> for String {
+    fn from(problem: TlsProblem) -> Self {
+        problem.text
+    }
+}
+
 /// Which files they are, and since when, including changes of rights; none for a file that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TlsStamps([Option<TlsStamp>; 3]);
@@ -173,29 +195,35 @@ impl Setting<'_> {
         format!("`{}` is {:?}, {what}; it must be {}", self.key, self.path, self.allowed)
     }
 
-    fn bytes(&self) -> Result<Vec<u8>, String> {
-        std::fs::read(self.path).map_err(|error| self.wrong(&format!("which cannot be read: {error}")))
+    fn bytes(&self) -> Result<Vec<u8>, TlsProblem> {
+        std::fs::read(self.path).map_err(|error| TlsProblem {
+            text: self.wrong(&format!("which cannot be read: {error}")),
+            // A file that is missing has other stamps once it is there.
+            may_pass: error.kind() != ErrorKind::NotFound,
+        })
     }
 
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsProblem> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes()?).collect();
         let certificates = certificates.map_err(|_| self.wrong("which is broken off, or no PEM"))?;
-        if certificates.is_empty() { Err(self.wrong("which has no certificate")) } else { Ok(certificates) }
+        if certificates.is_empty() { Err(self.wrong("which has no certificate").into()) } else { Ok(certificates) }
     }
 
-    fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
-        PrivateKeyDer::from_pem_slice(&self.bytes()?).map_err(|_| self.wrong("which has none"))
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsProblem> {
+        Ok(PrivateKeyDer::from_pem_slice(&self.bytes()?).map_err(|_| self.wrong("which has none"))?)
     }
 }
 
-fn roots_of_system() -> Result<RootCertStore, String> {
+fn roots_of_system() -> Result<RootCertStore, TlsProblem> {
     let (mut roots, found) = (RootCertStore::empty(), rustls_native_certs::load_native_certs());
     // One odd certificate must not prevent trust in the others.
     if roots.add_parsable_certificates(found.certs).0 == 0 {
         let why = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
-        return Err(format!(
+        let text = format!(
             "this system has no certificates that it trusts{why}; name the file of who signs for Redis by `store.redis_ca`"
-        ));
+        );
+        // No stamps are taken of where the system has them.
+        return Err(TlsProblem { text, may_pass: true });
     }
     Ok(roots)
 }

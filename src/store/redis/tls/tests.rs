@@ -158,8 +158,34 @@ fn files_are_read_again_once_they_are_other_ones_and_can_be_used() {
     assert_eq!(ends(), first);
 }
 
+/// For example, as many files were open as may be: nothing is known of what these contain.
+#[test]
+fn files_that_could_not_be_read_once_are_read_again_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = Authority::new(directory.path(), "ca");
+    let (one, two) = (ca.signs_until("one", &[], 2_090), ca.signs_until("two", &[], 2_091));
+    let (certificate, key) = (directory.path().join("own.pem"), directory.path().join("own.key"));
+    let put = |signed: &authority::Signed| {
+        std::fs::copy(&signed.certificate, &certificate).unwrap();
+        std::fs::copy(&signed.key, &key).unwrap();
+    };
+    put(&one);
+    let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), ..only_ca(&ca.own.certificate) };
+    let tls = RedisTls::new(&files).unwrap();
+    let first = tls.ends();
+    put(&two);
+    tls.look_by(|_, _| Err(TlsProblem { text: "too many open files".to_owned(), may_pass: true }));
+    assert_eq!(tls.ends(), first);
+    tls.look_at_disk();
+    assert!(tls.ends().certificate > first.certificate, "they are never read again");
+    // What is wrong with the content stays wrong until the file is replaced, and so does a name without a file.
+    let may_pass = |files: TlsFiles| files.read().map(drop).unwrap_err().may_pass;
+    assert!(may_pass(only_ca(directory.path())), "a read that failed");
+    assert!(!may_pass(only_ca(&directory.path().join("none"))) && !may_pass(only_ca(&key)));
+}
+
 /// The committing thread also makes connections: a disk that does not answer must not hold it up.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_disk_that_does_not_answer_holds_up_nobody_who_wants_a_connection() {
     let directory = tempfile::tempdir().unwrap();
     let ca = Authority::new(directory.path(), "ca");
@@ -179,8 +205,12 @@ async fn a_disk_that_does_not_answer_holds_up_nobody_who_wants_a_connection() {
         drop(std::fs::OpenOptions::new().write(true).open(&hangs).unwrap());
         was_waited_for
     });
+    // The second one finds the first check still under way. Sentinels have twice this time, from the first packet on.
+    let within = Duration::from_millis(100);
     for _ in 0..2 {
-        drop(tls.connector().await);
+        let (connector, ()) =
+            tokio::join!(tokio::time::timeout(within, tls.connector()), tokio::time::advance(2 * within));
+        assert!(connector.is_ok(), "the time for the connection was over before");
     }
     assert_eq!(tls.ends(), ends, "what was read before is used");
     went_on.send(()).unwrap();
