@@ -91,7 +91,8 @@ impl Handover<'_> {
             // A store that does not answer tells nothing.
             if let Ok(None) = self.store.holder().await {
                 let problem = format!(
-                    "node `{}` took the register, and let go of it again, as a node does that cannot load it (its log says why):                      node `{}` is not drained, and takes it back",
+                    "node `{}` took the register, and let go of it again, as a node does that cannot load it (its log says why): \
+                     node `{}` is not drained, and takes it back",
                     holder.name, self.server.node
                 );
                 return Err(Unhanded::Orphaned(unavailable(Applied::No, problem)));
