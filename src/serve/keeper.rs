@@ -48,6 +48,7 @@ use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loa
 use super::meeting::{MEETS_EVERY, meet_others, node};
 use super::networks::make_later;
 use super::peers::Peers;
+use super::unspoken::Unable;
 use super::warm::Warm;
 use crate::actors::self_check;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared, Unloadable};
@@ -116,6 +117,8 @@ pub struct Keeper {
     /// Boot time until which this node does not try again to load the register, and how long it waits for that.
     pub(super) unable_until_ms: u64,
     pub(super) unable_ms: u64,
+    /// Which nodes could not load the register when this one let go of it for them.
+    pub(super) unable: Unable,
     /// What is left to make of the network file.
     pub(super) networks_left: VecDeque<NetworkInput>,
     /// Whether the register is being written again.
@@ -177,6 +180,7 @@ impl Keeper {
             stays_off_ms: 0,
             unable_until_ms: 0,
             unable_ms: 0,
+            unable: Unable::default(),
             networks_left: VecDeque::new(),
             writes_anew: watch::Sender::new(false),
             reach: Reach::default(),

@@ -200,6 +200,20 @@ fn a_node_that_is_drained_takes_the_register_back_from_a_node_without_a_common_v
     let nodes = old.client().ok("cluster.nodes", json!({}));
     assert!(nodes["nodes"].as_array().unwrap().iter().all(|node| node["draining"] != true), "{nodes}");
     assert!(new.store.loads_begun.load(Ordering::SeqCst) > 0, "it never tried");
+    // Nobody would have the register for as long as that node does not try again.
+    let loads = || [&old, &new].map(|node| node.store.loads_begun.load(Ordering::SeqCst));
+    let before = loads();
+    let again = old.client().call("cluster.drain", json!({}));
+    assert!(problem(&again).starts_with("node `new` could not load the register "), "{again}");
+    assert_eq!(readyz(&old).0, 200);
+    assert_eq!(loads(), before, "the register was let go of");
+    // As it can now, it is another process that can.
+    new.stop();
+    let new = later_node(&redis, "new", secret.path());
+    waits_for(&new, "old", (Versions::SPOKEN, later()));
+    assert_eq!(drain(&old), "new");
+    until("it serves", || readyz(&new).0 == 200);
+    holds(&new, &held);
 }
 
 /// Why an order was refused as one that may be given again.
