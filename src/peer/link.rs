@@ -148,9 +148,14 @@ impl Link {
         self.inner.state.borrow().is_up()
     }
 
-    /// How the other node stands to the register, as it said last on this connection. `None` if it has not said yet.
+    /// How the other node stands to the register, as it said last. `None` if it has not said yet on this connection.
     pub fn standing(&self) -> Option<PeerStanding> {
         self.inner.with(|outstanding| outstanding.standing())
+    }
+
+    /// The store names the other node as the owner of the register: what it said on a connection that is gone is out of date.
+    pub fn is_named_as_owner(&self) {
+        self.inner.with(Outstanding::forget_last_standing);
     }
 
     /// Does the other node say that it does not own the register?

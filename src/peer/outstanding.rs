@@ -116,7 +116,14 @@ impl Outstanding {
         (self.connected, self.standing) = (true, None);
     }
 
-    /// How the other node stands to the register, as it said last on this connection. `None` if it has not said yet.
+    /// Forgets how the other node stood to the register, if it said so on a connection that is gone.
+    pub fn forget_last_standing(&mut self) {
+        if !self.connected {
+            self.standing = None;
+        }
+    }
+
+    /// How the other node stands to the register, as it said last. `None` if it has not said yet on this connection.
     pub fn standing(&self) -> Option<PeerStanding> {
         self.standing.clone()
     }

@@ -19,6 +19,8 @@
 //! **A stop** waits for the write: nobody serves the register before it is whole, and the memory is lost with the process.
 //! So writing continues for a bounded time, says so, and makes the supervisor wait as well (`supervisor`). An owner that is
 //! told to stop asks Redis once more whether it has the register, before it lets go of it: it may have been emptied just now.
+//! So does a node that still remembers the register, because Redis was away when its tenure ended and has not answered since;
+//! it waits a moment for the answer.
 //!
 //! Review notes: can two nodes write it? Is a change that was answered as not applied certainly absent?
 
@@ -55,6 +57,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const BEGINS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Interval between log lines that say why the register is not whole yet: it grows from the first to the second.
 const SAID_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
+/// How often a store is asked that is away when the server stops.
+const ASKS_EVERY: Duration = Duration::from_millis(100);
 /// Attempts if a record cannot be written: a further attempt would fail at the same record.
 const TRIES_OF_RECORDS: u32 = 3;
 /// How long writing continues after the server was asked to stop.
@@ -97,6 +101,23 @@ impl Keeper {
         let problem = self.store.failure().map_or_else(|| "the store was emptied".to_owned(), |why| why.to_string());
         let stop = self.server.stop.clone();
         Some(self.write_anew(emptied, problem, &stop).await)
+    }
+
+    /// The same for a node whose tenure ended before because the store was away, and that has no other one since.
+    pub(super) async fn rescue_remembered(&mut self) -> Option<Ended> {
+        if self.remembers() && !self.failed() {
+            let store = Arc::clone(&self.store);
+            let answered = async {
+                while store.holder().await.is_err() && !store.was_emptied() {
+                    tokio::time::sleep(ASKS_EVERY).await;
+                }
+            };
+            // Any other problem is for the next owner.
+            let _ = timeout(LEAVES_WITHIN, answered).await;
+        }
+        let (remembered, problem) = self.remembered()?;
+        let stop = self.server.stop.clone();
+        Some(self.write_anew(remembered, problem, &stop).await)
     }
 
     async fn written_anew(&mut self, emptied: Emptied, problem: String, stop: &CancellationToken) -> Ended {

@@ -23,7 +23,7 @@ const STAYS_OFF_MS: u64 = 2 * NODE_LEASE_MS;
 const STAYS_OFF_MORE_MS: u64 = NODE_LEASE_MS / 2;
 
 /// How long a node that could not load the register does not try again: the first time, and at most.
-const UNABLE_MS: (u64, u64) = (2 * NODE_LEASE_MS, 12 * NODE_LEASE_MS);
+pub(super) const UNABLE_MS: (u64, u64) = (2 * NODE_LEASE_MS, 12 * NODE_LEASE_MS);
 
 /// The time until the next attempt, from a random number.
 pub(super) fn contends_in(drawn: u64) -> Duration {

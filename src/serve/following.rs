@@ -37,9 +37,11 @@ impl Keeper {
             }
             (CannotOwn::Held { owner, address, .. }, Some(peers)) if !address.is_empty() => {
                 // A machine that was set up again under a new name may have the same address.
-                let is_followed =
-                    matches!(&*role, Role::Follower { owner: o, address: a, .. } if o == owner && a == address);
-                if !is_followed {
+                if let Role::Follower { owner: o, address: a, link } = &*role
+                    && (o, a) == (owner, address)
+                {
+                    link.is_named_as_owner();
+                } else {
                     let (owner, address) = (Arc::clone(owner), Arc::clone(address));
                     let link = peers.link(&address);
                     self.server.seat.become_role(Role::Follower { owner, address, link });
@@ -128,8 +130,16 @@ fn is_led(role: &Role) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::peer::frame::PeerStanding;
+    use crate::peer::link::LinkState;
+    use crate::peer::tests::nodes::{Node, Owner, connected, identity, secret};
+    use crate::peer::{Identity, Versions};
     use crate::serve::Hooks;
+    use crate::serve::listening::Port;
+    use crate::serve::peers::introduce;
     use crate::server::session::idle_server;
+    use crate::store::Store;
     use crate::store::memory::MemoryStore;
     use crate::store::{StoreError, chain};
 
@@ -146,6 +156,42 @@ mod tests {
             let Role::Waiting { why, .. } = &*role else { panic!("{owner} is followed") };
             assert!(why.starts_with(says), "{owner}: {why}");
         }
+    }
+
+    /// It owned nothing while Redis was away, and then the connection to it broke. Clients that can reach it would wait until it
+    /// is up again.
+    #[actix::test]
+    async fn clients_are_sent_on_to_an_owner_that_owned_nothing_when_it_was_last_heard_of() {
+        let store = MemoryStore::new(1);
+        let info = store.info();
+        let port = Port::take("127.0.0.1:0", "cluster.listen").unwrap();
+        let (_, peers) =
+            introduce(&Config::default(), &info, Some((port, secret())), Versions::SPOKEN).unwrap_or_else(|_| panic!());
+        let hooks = Hooks { without_index: true, ..Hooks::default() };
+        let mut keeper = Keeper::new(idle_server(), Arc::new(store), hooks, peers);
+        let register = format!("{:032x}", info.register).into();
+        let other = Identity { register, shards: info.shards, ..identity(1) };
+        let other = Node::new(other, secret(), Owner::default());
+        other.owner.standing.send_replace(PeerStanding { owns: false, unready: None });
+        let names_it = CannotOwn::Held { owner: "other".into(), address: other.address.to_string().into(), left_ms: 5 };
+        keeper.follow(&names_it);
+        let role = keeper.server.seat.role();
+        let Role::Follower { link, .. } = &*role else { panic!("{role:?}") };
+        connected(link).await;
+        while link.standing().is_none() {
+            tokio::task::yield_now().await;
+        }
+        keeper.follow(&names_it);
+        assert_eq!(keeper.server.owner(), None, "it says so itself");
+        drop(other);
+        link.state().wait_for(|state| matches!(state, LinkState::Connecting(_))).await.unwrap();
+        assert_eq!(
+            keeper.server.owner(),
+            None,
+            "it may have ended in order, and nobody has looked who owns the register"
+        );
+        keeper.follow(&names_it);
+        assert_eq!(keeper.server.owner().as_deref(), Some("other"));
     }
 
     /// Redis can be reached, and knows no owner since it reconnected: the node that owned the register in between goes

@@ -48,6 +48,7 @@ use super::lease::{LAPSED, Lost, has_lapsed, keep_lease, let_go, renew_while_loa
 use super::meeting::{MEETS_EVERY, meet_others, node};
 use super::networks::make_later;
 use super::peers::Peers;
+use super::unspoken::Unable;
 use super::warm::Warm;
 use crate::actors::self_check;
 use crate::actors::service::{self, CannotOwn, Hooks, Parts, RegisterMemory, Shared, Unloadable};
@@ -116,6 +117,8 @@ pub struct Keeper {
     /// Boot time until which this node does not try again to load the register, and how long it waits for that.
     pub(super) unable_until_ms: u64,
     pub(super) unable_ms: u64,
+    /// Which nodes could not load the register when this one let go of it for them.
+    pub(super) unable: Unable,
     /// What is left to make of the network file.
     pub(super) networks_left: VecDeque<NetworkInput>,
     /// Whether the register is being written again.
@@ -177,6 +180,7 @@ impl Keeper {
             stays_off_ms: 0,
             unable_until_ms: 0,
             unable_ms: 0,
+            unable: Unable::default(),
             networks_left: VecDeque::new(),
             writes_anew: watch::Sender::new(false),
             reach: Reach::default(),
@@ -420,17 +424,12 @@ impl Keeper {
         // The role shows the result.
         let found = if others_first { self.look().await } else { self.contend().await };
         self.tell_reach();
-        if !self.shares_with_nobody() {
-            self.memory = None;
-        }
-        if self.store.was_emptied()
-            && let Some(memory) = self.memory.take()
-        {
-            let problem = "the store was emptied while it could not be reached".to_owned();
-            return Some(Over::Emptied(Emptied::Remembered(memory), problem));
+        if let Some((remembered, problem)) = self.remembered() {
+            return Some(Over::Emptied(remembered, problem));
         }
         match found {
-            Ok(()) => self.was_fenced = false,
+            // The store answered, and the copy in memory is soon out of date.
+            Ok(()) => (self.was_fenced, self.memory) = (false, None),
             Err(CannotOwn::Unreachable(problem) | CannotOwn::Damaged(Unloadable { problem, .. })) if self.failed() => {
                 return Some(Over::Failed(problem));
             }
@@ -460,6 +459,20 @@ impl Keeper {
             tenure: Arc::clone(tenure),
             may: self.shares_with_nobody() || !has_lapsed(&self.server, &*self.store, &self.renewed_ms),
         })
+    }
+
+    /// The register of the last tenure, if the store lost all of it while it could not be reached, and what happened.
+    pub(super) fn remembered(&mut self) -> Option<(Emptied, String)> {
+        if !self.shares_with_nobody() {
+            self.memory = None;
+        }
+        let memory = self.memory.take_if(|_| self.store.was_emptied())?;
+        Some((Emptied::Remembered(memory), "the store was emptied while it could not be reached".to_owned()))
+    }
+
+    /// Whether this node has the register of its last tenure in memory, which may be missing from the store.
+    pub(super) fn remembers(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Whether the store has failed for good. It would accept nothing in the next tenure either: only a new process may
@@ -528,10 +541,12 @@ impl Keeper {
         if !answered {
             tracing::warn!("stopping with requests under way");
         }
-        if let Some(shared) = &tenure
-            && let Some(ended) = self.rescue(shared).await
-        {
-            return Some(ended);
+        let rescued = match &tenure {
+            Some(shared) => self.rescue(shared).await,
+            None => self.rescue_remembered().await,
+        };
+        if rescued.is_some() {
+            return rescued;
         }
         if tenure.is_some() && !self.failed() {
             self.server.metrics.owner.set(0);

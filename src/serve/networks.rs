@@ -31,6 +31,8 @@ use crate::server::role::Role;
 const PASSES_WITHIN_MS: u64 = 3 * NODE_LEASE_MS;
 /// How often to try again once the node is up.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);
+/// What to do about a network that is refused.
+const REFUSED: &str = "see the file of `--networks`; `allod network dump` writes one that is right";
 
 /// Why a network was not created.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,8 +60,7 @@ pub(super) async fn make_all(
             Err(Unmade::Now(_)) if server.seat.role().unspoken().is_some() => return Ok(left),
             Err(Unmade::Now(problem)) => problem,
             Err(Unmade::Refused(problem)) => {
-                let hint = "see the file of `--networks`; `allod network dump` writes one that is right";
-                return Err(CannotStart::new(problem, hint));
+                return Err(CannotStart::new(problem, REFUSED));
             }
         };
         let now_ms = server.clock.lease_ms();
@@ -88,23 +89,35 @@ async fn make_some(server: &Server, left: &mut VecDeque<NetworkInput>) -> Result
 }
 
 /// Creates what is left as soon as the register can be asked, for ever.
-pub(super) async fn make_later(server: &Server, mut left: VecDeque<NetworkInput>) -> Infallible {
+pub(super) async fn make_later(server: &Server, left: VecDeque<NetworkInput>) -> Infallible {
+    if !left.is_empty() {
+        make_left(server, left).await;
+    }
+    std::future::pending().await
+}
+
+/// Creates what is left, but for what is refused.
+async fn make_left(server: &Server, mut left: VecDeque<NetworkInput>) {
     let mut changes = server.seat.changes();
-    while !left.is_empty() {
-        match make_some(server, &mut left).await {
-            Ok(()) => tracing::info!("the networks of the network file are made"),
-            Err(Unmade::Now(problem)) => {
+    let mut refused = 0;
+    while let Err(unmade) = make_some(server, &mut left).await {
+        match unmade {
+            Unmade::Now(problem) => {
                 tracing::debug!(problem, "waiting");
                 // Also if the role stays, and what is behind it changes.
                 let _ = timeout(LOOKS_EVERY, changes.changed()).await;
             }
-            Err(Unmade::Refused(problem)) => {
-                tracing::error!(problem, "a network of the network file is not made");
+            Unmade::Refused(problem) => {
+                tracing::error!(problem, hint = REFUSED, "a network of the network file is not made");
                 left.pop_front();
+                refused += 1;
             }
         }
     }
-    std::future::pending().await
+    match refused {
+        0 => tracing::info!("the networks of the network file are made"),
+        _ => tracing::warn!(refused, "the networks of the network file are made, except for those that were refused"),
+    }
 }
 
 /// Whether a network of this name exists that differs from the network file.
@@ -175,9 +188,18 @@ async fn make(role: &Role, input: NetworkInput) -> Result<(), Unmade> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Seek};
+
+    use serde_json::json;
+
     use super::*;
+    use crate::actors::service::{self, Hooks, Parts};
     use crate::actors::{Applied, NotReadyReason, StopReason};
     use crate::core::refusal::Missing;
+    use crate::server::session::idle_server;
+    use crate::store::Store;
+    use crate::store::chapters::Chapters;
+    use crate::store::memory::MemoryStore;
 
     #[test]
     fn what_passes_by_itself_is_waited_for_and_a_refusal_is_not() {
@@ -210,6 +232,51 @@ mod tests {
             tags: None,
             description: None,
             subnets: None,
+        }
+    }
+
+    /// A server that owns its register.
+    async fn owner() -> Arc<Server> {
+        let (server, store) = (idle_server(), Arc::new(MemoryStore::new(1)) as Arc<dyn Store>);
+        let parts = Parts {
+            store,
+            clock: Arc::clone(&server.clock),
+            metrics: Arc::clone(&server.metrics),
+            reactors: vec![actix::Arbiter::current().into()],
+            hooks: Hooks { without_index: true, ..Hooks::default() },
+            behind_bytes: 1 << 20,
+            chapters: Arc::new(Chapters::open(None, 1)),
+            fatal: outlet().0,
+            standby: None,
+        };
+        let shared = service::start(parts).await.unwrap();
+        shared.serves();
+        server.seat.become_role(Role::Owner(shared));
+        server
+    }
+
+    #[actix::test]
+    async fn a_network_file_is_not_said_to_be_made_if_one_of_its_networks_was_refused() {
+        let server = owner().await;
+        let subnet = json!({"cidr": "10.0.0.0/24", "tags": null});
+        let odd = || serde_json::from_value(json!({"name": "odd", "tags": null, "subnets": [subnet, subnet]})).unwrap();
+        for (left, refused) in
+            [(vec![lan()], 0), (vec![odd(), lan()], 1), (vec![lan(), odd()], 1), (vec![odd(), odd()], 2)]
+        {
+            let said = Arc::new(tempfile::tempfile().unwrap());
+            let telling = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::clone(&said)).finish();
+            let telling = tracing::subscriber::set_default(telling);
+            make_left(&server, left.into()).await;
+            drop(telling);
+            let mut text = String::new();
+            (&*said).rewind().unwrap();
+            (&*said).read_to_string(&mut text).unwrap();
+            let last = text.lines().last().unwrap_or_default();
+            let says_all = last.contains(" INFO ") && last.ends_with("the networks of the network file are made");
+            let says_some = last.contains(" WARN ")
+                && last.ends_with(&format!("are made, except for those that were refused refused={refused}"));
+            assert_eq!((says_all, says_some), (refused == 0, refused > 0), "{text}");
+            assert_eq!(text.matches("`allod network dump` writes one that is right").count(), refused, "{text}");
         }
     }
 

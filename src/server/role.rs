@@ -61,7 +61,8 @@ impl Role {
     }
 
     /// The other node that owns the register. One that says that it owns nothing is not named, whatever the store says: it may
-    /// have let go of the register, or it took it and cannot begin.
+    /// have let go of the register, or it took it and cannot begin. If the connection to it broke after that, it is named when
+    /// the store names it again.
     pub(crate) fn owner_elsewhere(&self) -> Option<&Arc<str>> {
         match self {
             Role::Follower { owner, link, .. } => (!link.is_of_no_owner()).then_some(owner),

@@ -196,6 +196,30 @@ async fn a_node_that_is_told_to_stop_while_it_commits_to_a_redis_that_was_emptie
     assert!(list.len() >= 200, "{}", list.len());
 }
 
+/// It owns nothing any more, as it could not renew its lease. It has no secret, so no other node can have owned the register
+/// since, and what it has in memory is all that is left of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_told_to_stop_when_redis_comes_back_empty_after_its_lease_writes_the_register_anew_before_it_ends()
+ {
+    let Some(mut nodes) = Nodes::set(Setting { alone: true, ..Setting::default() }) else { return };
+    let mut client = nodes.client(0).await;
+    insist(&mut client, "network.create", &json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/16"}]})).await;
+    let granted = insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": "web/0"})).await;
+    nodes.redis.end();
+    nodes.redis.forget();
+    eventually("its tenure is over", || nodes.logs().contains("the next owner waits for the end of the lease")).await;
+    // The signal is handled at once, and the node looks for the register only then.
+    nodes.cluster.signal(0, "-STOP");
+    nodes.cluster.signal(0, "-TERM");
+    nodes.redis.begin();
+    nodes.cluster.signal(0, "-CONT");
+    nodes.cluster.stop(0);
+    nodes.cluster.again(0);
+    let list = nodes.client(0).await.list_all().await;
+    assert_eq!(list.len(), 1, "{}", nodes.cluster.log(0));
+    assert_eq!(list[0]["address"], granted["address"]);
+}
+
 /// The right does not appear by itself: a supervisor that restarted the node would do so for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_whose_user_of_redis_lacks_a_right_ends_with_1_and_says_which() {
