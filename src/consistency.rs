@@ -149,6 +149,9 @@
 //!   place, and the first to come would win.* So what one journal grants and another one ends, because it moved with its
 //!   subnet, is no longer claimed, which is known before any claim is brought; shown by
 //!   `who_let_go_behind_a_move_that_is_cut_off_is_not_given_back_what_the_next_one_has`.
+//! - *A plan granted a slot one address, the next plan another one, and both are cut off. The former is claimed first, and is
+//!   current: what the slot uses is a conflict.* So what was obsolete is held again as obsolete; shown by
+//!   `what_a_plan_left_for_another_address_is_held_again_as_obsolete_and_the_other_one_is_current`.
 //! - A conflict whose claim comes again when nobody is in its way is no longer a conflict; shown by
 //!   `a_conflict_whose_late_holder_has_the_address_by_now_is_none`.
 //! - *All nodes are stopped, and an older copy of Redis is restored: no process runs that would notice.* So an orderly stop
