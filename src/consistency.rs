@@ -143,8 +143,9 @@
 //!   `a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is`.
 //! - *After the move an address there is granted to a new holder. The network that has the space now sees the address as
 //!   free, and grants it although there is a claim elsewhere.* So a grant is claimed where the space is, too. It is a
-//!   conflict of the network that acknowledged it only if no network of the realm has that space; shown by
-//!   `a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is`.
+//!   conflict of the network that acknowledged it only if no network of the realm has that space. No subnet moves while that
+//!   is found out; shown by `a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is`,
+//!   `a_late_claim_whose_subnet_moves_meanwhile_is_given_back_where_the_subnet_is`.
 //! - *Before the move the address was granted to another holder, who released it after the move: both claims are for one
 //!   place, and the first to come would win.* So what one journal grants and another one ends, because it moved with its
 //!   subnet, is no longer claimed, which is known before any claim is brought; shown by
