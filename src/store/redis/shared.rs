@@ -107,6 +107,8 @@ pub(super) struct RedisShared {
     pub(super) healing: tokio::sync::Mutex<()>,
     /// How often there was a doubt whether Redis has everything; `settled` says up to which doubt that is resolved.
     doubts: AtomicU64,
+    /// How often it is logged that something cannot be put aside.
+    pub(super) says_unwritten: Seldom,
     /// A replay is only reported now and then: if Redis refuses it, it is tried again and again.
     pub(super) says_played: Seldom,
     settled: AtomicU64,
@@ -251,6 +253,7 @@ impl RedisShared {
             redo: redo.map(Arc::new),
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
+            says_unwritten: Seldom::new(SAID_EVERY),
             says_played: Seldom::new(SAID_EVERY),
             settled: AtomicU64::new(0),
             healed: AtomicU64::new(0),
