@@ -167,8 +167,10 @@
 //!   everything that Redis lacks is put aside by then; shown by
 //!   `the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start`.
 //! - *Otherwise:* releases, claimants, labels, MACs and configuration are reported as cut off and not repeated: nobody can
-//!   say whether later decisions were meant instead. And a node plays again only what it sent itself and still has: the last
-//!   `store.redis_heal_bytes`, and of the owner before it eight batches for each shard. If Redis went back further,
+//!   say whether later decisions were meant instead. Claims in a network that is gone by now, or whose creation was cut off,
+//!   too, are given up, and an ERROR names each; so is a renewal in space that no network has any more. And a node plays
+//!   again only what it sent itself and still has: the last `store.redis_heal_bytes`, and of the owner before it at most
+//!   eight batches for each shard, of which beyond two only as many as are not too long. If Redis went back further,
 //!   everything stops, and the register is not written over: what is there may be all that anybody has, if the writer should
 //!   fail on the way. A Redis that lost everything has nothing to lose.
 //!
@@ -379,8 +381,8 @@
 //! **A torn end is told from damage.** *A record that cannot be read is cut off, and it was acknowledged.* So a file
 //! ends only where nothing valid follows and no mark says that more was durable; anything else refuses to start.
 //! [`store::embedded`](crate::store::embedded); shown by `the_last_acknowledged_frame_is_not_taken_for_a_torn_tail`,
-//! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`, `whichever_disk_operation_fails_nothing_acknowledged_is_lost`,
-//! `a_write_that_lost_any_of_its_pages_is_torn_and_what_was_written_before_it_is_there`.
+//! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`, `whichever_disk_operation_fails_nothing_acknowledged_is_lost`;
+//! of the file beside Redis by `a_write_that_lost_any_of_its_pages_is_torn_and_what_was_written_before_it_is_there`.
 //! *A bit flips in a part of the history whose whole outcome is in a snapshot, and nobody is served.* So an operator may
 //! give that history up (`--give-up-history`), and nothing but history: the part that is kept begins no later than where the
 //! snapshot ends, and leads through the digest that the snapshot has there. Shown by
@@ -432,11 +434,12 @@
 //! shard was read are in the log after that point, and do not count as differences. A difference that is found twice stops
 //! that network, and no other, and only an operator repairs it. The network's memory is gone with the next start, which goes
 //! by the store: until then requests that read are answered from it, and an export has it; its actor may die without losing
-//! it, and the register is not handed over in order. Damage that cannot be read is reported while memory still has the
-//! state. *Somebody writes 4 over the 8 shards of a register in Redis, or puts an older META back: nobody looks there until
-//! a start believes it.* So the records beside the shards, and the heads, are compared, too. A record of a deployment grants
-//! nothing, so no network is stopped for one that differs. But no plan can be written on from it, so the deployment goes by
-//! the store at once, and the log has both. [`actors::self_check`](crate::actors::self_check); shown by
+//! it, and the register is not handed over in order, but for an owner that most others do not reach. Damage that cannot be
+//! read is reported while memory still has the state. *Somebody writes 4 over the 8 shards of a register in Redis, or puts
+//! an older META back: nobody looks there until a start believes it.* So the records beside the shards, and the heads, are
+//! compared, too. A record of a deployment grants nothing, so no network is stopped for one that differs. But no plan can
+//! be written on from it, so the deployment goes by the store at once, and the log has both.
+//! [`actors::self_check`](crate::actors::self_check); shown by
 //! `a_network_that_has_what_the_store_has_not_is_stopped_and_the_others_go_on`,
 //! `a_network_that_differed_once_is_not_stopped`, `what_is_decided_while_it_is_compared_differs_from_nothing`,
 //! `what_only_reads_is_answered_from_memory_by_a_network_that_is_not_what_is_stored`,
