@@ -165,7 +165,9 @@
 //!   `a_redis_that_went_back_is_not_moved_into_the_directory_that_knows_of_more`.
 //! - If a store stopped because Redis went back, that is noted, and the last check of that store leaves the note, even if
 //!   everything that Redis lacks is put aside by then; shown by
-//!   `the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start`.
+//!   `the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start`. The note says how far the other shards had
+//!   been acknowledged, too, because a copy that has all of one may lack something of another; shown by
+//!   `a_copy_that_has_what_a_shard_lacked_when_redis_went_back_is_refused_for_what_another_one_lacks`.
 //! - *Otherwise:* releases, claimants, labels, MACs and configuration are reported as cut off and not repeated: nobody can
 //!   say whether later decisions were meant instead. Claims in a network that is gone by now, or whose creation was cut off,
 //!   too, are given up, and an ERROR names each; so is a renewal in space that no network has any more. And a node plays

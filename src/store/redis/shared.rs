@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::awaited::Awaited;
 use super::blocking::Blocking;
 use super::followers::Followers;
-use super::identity::IdentityFile;
+use super::identity::{Behind, IdentityFile};
 use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::{Found, RedisLine};
@@ -57,8 +57,8 @@ pub(super) struct RedisShared {
     lines: Mutex<Vec<RedisLine>>,
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
-    /// The store stopped because Redis went back.
-    gone_back: AtomicBool,
+    /// The store stopped because Redis went back: what was noted of that.
+    gone_back: Mutex<Option<Behind>>,
     /// The store stopped because the register was moved away.
     moved_away: AtomicBool,
     /// Redis was emptied, and the register is complete again from this process's memory.
@@ -227,7 +227,7 @@ impl RedisShared {
             lines,
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
-            gone_back: AtomicBool::new(false),
+            gone_back: Mutex::default(),
             moved_away: AtomicBool::new(false),
             written_anew: AtomicBool::new(false),
             refused_at: Rare::default(),
