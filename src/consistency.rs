@@ -124,6 +124,9 @@
 //!   treats it as if it had sent it itself; shown by
 //!   `a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_is_started_again` and
 //!   `what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile`.
+//! - *Redis goes back while the register goes from one owner to the next: the former one only waits for its successor, and
+//!   that one goes on without what is missing.* So whoever let go of the register looks for that while it waits; shown by
+//!   `what_redis_loses_between_two_owners_is_given_back_by_the_one_that_let_go`.
 //! - *A replica was promoted, and the former primary is on its way back: no replica follows, so none seems to lack anything.
 //!   The owner is stopped, and the former primary is promoted next.* So if somebody decides which Redis is the primary,
 //!   every Redis known to them must follow; otherwise the owner leaves on its disk what it acknowledged; shown by
