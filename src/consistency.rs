@@ -124,6 +124,9 @@
 //!   treats it as if it had sent it itself; shown by
 //!   `a_node_that_ends_while_redis_is_away_gives_back_what_that_lost_when_it_is_started_again` and
 //!   `what_a_node_left_when_it_ended_is_claimed_where_another_one_went_on_meanwhile`.
+//! - *Redis goes back while the register goes from one owner to the next: the former one only waits for its successor, and
+//!   that one goes on without what is missing.* So whoever let go of the register looks for that while it waits; shown by
+//!   `what_redis_loses_between_two_owners_is_given_back_by_the_one_that_let_go`.
 //! - *A replica was promoted, and the former primary is on its way back: no replica follows, so none seems to lack anything.
 //!   The owner is stopped, and the former primary is promoted next.* So if somebody decides which Redis is the primary,
 //!   every Redis known to them must follow; otherwise the owner leaves on its disk what it acknowledged; shown by
@@ -143,14 +146,21 @@
 //!   `a_lease_that_was_renewed_behind_a_move_that_is_cut_off_is_longer_where_its_holder_is`.
 //! - *After the move an address there is granted to a new holder. The network that has the space now sees the address as
 //!   free, and grants it although there is a claim elsewhere.* So a grant is claimed where the space is, too. It is a
-//!   conflict of the network that acknowledged it only if no network of the realm has that space; shown by
-//!   `a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is`.
+//!   conflict of the network that acknowledged it only if no network of the realm has that space. No subnet moves while that
+//!   is found out; shown by `a_grant_behind_a_move_that_is_cut_off_is_claimed_where_its_space_is`,
+//!   `a_late_claim_whose_subnet_moves_meanwhile_is_given_back_where_the_subnet_is`.
 //! - *Before the move the address was granted to another holder, who released it after the move: both claims are for one
 //!   place, and the first to come would win.* So what one journal grants and another one ends, because it moved with its
 //!   subnet, is no longer claimed, which is known before any claim is brought; shown by
 //!   `who_let_go_behind_a_move_that_is_cut_off_is_not_given_back_what_the_next_one_has`.
+//! - *A plan granted a slot one address, the next plan another one, and both are cut off. The former is claimed first, and is
+//!   current: what the slot uses is a conflict.* So what was obsolete is held again as obsolete; shown by
+//!   `what_a_plan_left_for_another_address_is_held_again_as_obsolete_and_the_other_one_is_current`.
 //! - A conflict whose claim comes again when nobody is in its way is no longer a conflict; shown by
 //!   `a_conflict_whose_late_holder_has_the_address_by_now_is_none`.
+//! - *The disk of that node is full, so that nothing can be put aside.* Then nothing is given back before there is room, and
+//!   the log and `allod_late_batches` say so; it follows the owner all the same; shown by
+//!   `what_cannot_be_put_aside_for_want_of_room_is_counted_and_keeps_nobody_from_following_the_owner`.
 //! - *All nodes are stopped, and an older copy of Redis is restored: no process runs that would notice.* So an orderly stop
 //!   notes how far changes were acknowledged, and no start continues from before that; shown by
 //!   `an_older_copy_that_is_brought_back_while_no_node_runs_is_refused_until_somebody_accepts_it`. Nor is such a copy moved
@@ -158,10 +168,14 @@
 //!   `a_redis_that_went_back_is_not_moved_into_the_directory_that_knows_of_more`.
 //! - If a store stopped because Redis went back, that is noted, and the last check of that store leaves the note, even if
 //!   everything that Redis lacks is put aside by then; shown by
-//!   `the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start`.
+//!   `the_last_look_of_a_store_that_stopped_leaves_what_forbids_the_next_start`. The note says how far the other shards had
+//!   been acknowledged, too, because a copy that has all of one may lack something of another; shown by
+//!   `a_copy_that_has_what_a_shard_lacked_when_redis_went_back_is_refused_for_what_another_one_lacks`.
 //! - *Otherwise:* releases, claimants, labels, MACs and configuration are reported as cut off and not repeated: nobody can
-//!   say whether later decisions were meant instead. And a node plays again only what it sent itself and still has: the last
-//!   `store.redis_heal_bytes`, and of the owner before it eight batches for each shard. If Redis went back further,
+//!   say whether later decisions were meant instead. Claims in a network that is gone by now, or whose creation was cut off,
+//!   too, are given up, and an ERROR names each; so is a renewal in space that no network has any more. And a node plays
+//!   again only what it sent itself and still has: the last `store.redis_heal_bytes`, and of the owner before it at most
+//!   eight batches for each shard, of which beyond two only as many as are not too long. If Redis went back further,
 //!   everything stops, and the register is not written over: what is there may be all that anybody has, if the writer should
 //!   fail on the way. A Redis that lost everything has nothing to lose.
 //!
@@ -372,8 +386,8 @@
 //! **A torn end is told from damage.** *A record that cannot be read is cut off, and it was acknowledged.* So a file
 //! ends only where nothing valid follows and no mark says that more was durable; anything else refuses to start.
 //! [`store::embedded`](crate::store::embedded); shown by `the_last_acknowledged_frame_is_not_taken_for_a_torn_tail`,
-//! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`, `whichever_disk_operation_fails_nothing_acknowledged_is_lost`,
-//! `a_write_that_lost_any_of_its_pages_is_torn_and_what_was_written_before_it_is_there`.
+//! `a_damaged_frame_is_no_torn_tail_even_if_the_mark_is_old`, `whichever_disk_operation_fails_nothing_acknowledged_is_lost`;
+//! of the file beside Redis by `a_write_that_lost_any_of_its_pages_is_torn_and_what_was_written_before_it_is_there`.
 //! *A bit flips in a part of the history whose whole outcome is in a snapshot, and nobody is served.* So an operator may
 //! give that history up (`--give-up-history`), and nothing but history: the part that is kept begins no later than where the
 //! snapshot ends, and leads through the digest that the snapshot has there. Shown by
@@ -425,11 +439,12 @@
 //! shard was read are in the log after that point, and do not count as differences. A difference that is found twice stops
 //! that network, and no other, and only an operator repairs it. The network's memory is gone with the next start, which goes
 //! by the store: until then requests that read are answered from it, and an export has it; its actor may die without losing
-//! it, and the register is not handed over in order. Damage that cannot be read is reported while memory still has the
-//! state. *Somebody writes 4 over the 8 shards of a register in Redis, or puts an older META back: nobody looks there until
-//! a start believes it.* So the records beside the shards, and the heads, are compared, too. A record of a deployment grants
-//! nothing, so no network is stopped for one that differs. But no plan can be written on from it, so the deployment goes by
-//! the store at once, and the log has both. [`actors::self_check`](crate::actors::self_check); shown by
+//! it, and the register is not handed over in order, but for an owner that most others do not reach. Damage that cannot be
+//! read is reported while memory still has the state. *Somebody writes 4 over the 8 shards of a register in Redis, or puts
+//! an older META back: nobody looks there until a start believes it.* So the records beside the shards, and the heads, are
+//! compared, too. A record of a deployment grants nothing, so no network is stopped for one that differs. But no plan can
+//! be written on from it, so the deployment goes by the store at once, and the log has both.
+//! [`actors::self_check`](crate::actors::self_check); shown by
 //! `a_network_that_has_what_the_store_has_not_is_stopped_and_the_others_go_on`,
 //! `a_network_that_differed_once_is_not_stopped`, `what_is_decided_while_it_is_compared_differs_from_nothing`,
 //! `what_only_reads_is_answered_from_memory_by_a_network_that_is_not_what_is_stored`,

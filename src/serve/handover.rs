@@ -324,13 +324,25 @@ impl Handover<'_> {
         asked.join_all().await
     }
 
-    /// Waits until another node has taken the register. Nothing is left to do here but to look; requests are held meanwhile,
-    /// and a store that does not answer delays nobody beyond `end`.
+    /// Waits until another node has taken the register, and gives back what Redis loses until then. Requests are held
+    /// meanwhile, and a store that does not answer delays nobody beyond `end`.
     pub(super) async fn taken(&self, end: Instant) -> Result<Holder, Unhanded> {
         let holder = async {
+            let mut may_lack = false;
             loop {
-                if let Some(holder) = other_owner(self.store, self.server).await {
-                    return holder;
+                match self.store.holder().await {
+                    Ok(Some(holder)) if *holder.name != *self.server.node => return holder,
+                    // The release failed, or Redis went back to before it.
+                    Ok(Some(_)) => may_lack = true,
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::debug!(error = chain(&error), "who owns the register is not known");
+                        may_lack = true;
+                    }
+                }
+                // What Redis lost is given back before the next owner goes on without it: nobody else looks for it now.
+                if may_lack {
+                    may_lack = self.store.review().await.is_err();
                 }
                 sleep(LOOKS_EVERY).await;
             }

@@ -63,6 +63,7 @@ pub(super) async fn bring(server: &Server, store: &dyn Store) -> Infallible {
         };
         bring_all(server, store, None, not_yet).await;
         let left: usize = store.late().iter().map(|late| late.batches.len()).sum();
+        let left = left as u64 + store.late_unwritten();
         server.metrics.late_batches.set(i64::try_from(left).unwrap_or(i64::MAX));
         tokio::time::sleep(LOOKS_EVERY).await;
     }

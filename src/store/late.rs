@@ -16,6 +16,7 @@ mod journal;
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct Lates {
     directory: Option<PathBuf>,
     register: u128,
     pending: Mutex<Vec<Arc<Late>>>,
+    /// How many batches of each shard are missing in the register, and could not be written down either.
+    unwritten: Mutex<BTreeMap<ShardId, u64>>,
     /// The highest number of a journal. Held while a file is written: two threads that note answers at the same time would
     /// write the same file, and the older note could be the one that remains.
     writing: Mutex<u64>,
@@ -71,6 +74,7 @@ impl Lates {
         Ok(Self {
             directory: directory.map(Path::to_owned),
             register,
+            unwritten: Mutex::default(),
             writing: Mutex::new(found.last().map_or(0, |(number, _)| *number)),
             pending: Mutex::new(found.into_iter().map(|(_, late)| late).collect()),
         })
@@ -106,8 +110,24 @@ impl Lates {
                 }
             }
         }
+        let (noted, unnoted) = several.split_at(written.len());
+        {
+            let mut unwritten = locked(&self.unwritten);
+            unwritten.retain(|shard, _| noted.iter().all(|(noted, ..)| noted != shard));
+            unwritten.extend(unnoted.iter().map(|(shard, _, batches)| (*shard, batches.len() as u64)));
+        }
         self.shows(written);
         failed.map_or(Ok(()), Err)
+    }
+
+    /// How many batches are missing in the register, and could not be written down either. Nothing is claimed of them.
+    pub fn unwritten(&self) -> u64 {
+        locked(&self.unwritten).values().sum()
+    }
+
+    /// Nothing is missing in any shard but these.
+    pub(super) fn lacks_only(&self, shards: &[ShardId]) {
+        locked(&self.unwritten).retain(|shard, _| shards.contains(shard));
     }
 
     /// Adds journals to the list, each in place of the one that was known before.

@@ -344,6 +344,11 @@ pub trait Store: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// How many batches are to be put aside and cannot be, because they cannot be written down.
+    fn late_unwritten(&self) -> u64 {
+        0
+    }
+
     /// Saves which claims of a late journal were answered ([`Late::answered`]), so that they are not made again after a restart.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Several nodes of one register in this process; some are taken out of service.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::json;
 use crate::moved::{node, node_with, secret};
 use crate::redis_server::Server;
 use crate::self_check::until_found;
-use crate::support::TestServer;
+use crate::support::{TestServer, wait_for};
 
 /// A session that saw this node own the register may be about to ask its actors, over HTTP as well as over TCP. If the node
 /// released the register before that, the request would be refused.
@@ -84,4 +85,30 @@ fn an_owner_of_which_memory_and_store_differ_is_not_drained_and_what_it_has_in_m
     assert_eq!(got["reservation"]["owner"], "a", "{got}");
     // Another node can be taken out of service as usual.
     assert_eq!(other.client().ok("cluster.drain", json!({"node": "south", "dry_run": true}))["draining"], true);
+}
+
+/// The former owner alone has what Redis lost, and the successor would go on without that.
+#[test]
+fn what_redis_loses_between_two_owners_is_given_back_by_the_one_that_let_go() {
+    let Some(mut redis) = Server::start(&[]) else { return };
+    let secret = secret();
+    let owner = node(&redis, "north", secret.path());
+    let mut client = owner.with_lan();
+    let other = node(&redis, "south", secret.path());
+    let () = redis.ask(&["SAVE"]);
+    let held = ["a", "b", "c"].map(|owner| client.ok("ip.allocate", json!({"network": "lan", "owner": owner})));
+    other.store.hold_takes();
+    let mut operator = other.client();
+    operator.send("cluster.drain", json!({"node": "north"}));
+    wait_for("that nobody owns it", || other.store.takes_wait.load(Ordering::SeqCst) > 0);
+    redis.kill();
+    redis.begin();
+    other.store.let_takes_go();
+    let mut client = other.client();
+    // What is put aside in place of that is brought by nobody here.
+    for held in held {
+        let ask = json!({"network": "lan", "address": held["address"]});
+        let got = client.ok_after("ip.get", &ask, 1_200, |answer| answer.get("error").is_some());
+        assert_eq!(got["reservation"]["owner"], held["owner"], "{got}");
+    }
 }

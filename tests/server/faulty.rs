@@ -61,6 +61,10 @@ pub struct FaultyStore {
     pub commit_takes_ms: std::sync::atomic::AtomicU64,
     /// The commit that is made now.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// While false, what nobody owns is not taken.
+    takes: watch::Sender<bool>,
+    /// How often somebody waits to take it.
+    pub takes_wait: Arc<std::sync::atomic::AtomicU64>,
     /// While false, loads wait.
     loads: watch::Sender<bool>,
     /// Which of its files are damaged.
@@ -124,6 +128,8 @@ impl FaultyStore {
             open: watch::Sender::new(true),
             commit_takes_ms: 0.into(),
             turn: Arc::default(),
+            takes: watch::Sender::new(true),
+            takes_wait: Arc::default(),
             loads: watch::Sender::new(true),
             overtaken: false.into(),
             loads_fail: false.into(),
@@ -170,6 +176,15 @@ impl FaultyStore {
     /// Bytes of the longest commit since [`FaultyStore::measure`].
     pub fn longest(&self) -> usize {
         self.state.lock().unwrap().longest.unwrap_or_default()
+    }
+
+    /// Makes whoever takes what nobody owns wait until [`FaultyStore::let_takes_go`].
+    pub fn hold_takes(&self) {
+        self.takes.send_replace(false);
+    }
+
+    pub fn let_takes_go(&self) {
+        self.takes.send_replace(true);
     }
 
     /// Makes loads wait until [`FaultyStore::let_loads_go`].
@@ -243,7 +258,19 @@ impl Store for FaultyStore {
         if self.no_room_to_take.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
-        self.inner.take(shard, token)
+        let mut takes = self.takes.subscribe();
+        if *takes.borrow() {
+            return self.inner.take(shard, token);
+        }
+        let (inner, holder) = (Arc::clone(&self.inner), self.inner.holder());
+        let waiting = Arc::clone(&self.takes_wait);
+        Box::pin(async move {
+            if let Ok(None) = holder.await {
+                waiting.fetch_add(1, Ordering::SeqCst);
+                takes.wait_for(|open| *open).await.unwrap();
+            }
+            inner.take(shard, token).await
+        })
     }
 
     fn load(&self, shard: ShardId, token: Token) -> Later<Result<ShardImage, StoreError>> {
@@ -375,6 +402,10 @@ impl Store for FaultyStore {
                 None => Err(CommitError::NotApplied { cause: io_error() }),
             }
         })
+    }
+
+    fn review(&self) -> Later<Result<(), StoreError>> {
+        self.inner.review()
     }
 
     fn introduce(&self, card: NodeCard) {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::conflicts::{Claim, find};
 use crate::support::{Client, TestServer, line};
 
 /// How often each request is tried while a subnet moves to and fro.
@@ -119,4 +120,26 @@ fn who_holds_an_address_is_found_while_its_subnet_moves() {
         assert_eq!(of_scope["scopes"][0]["reservations"], BETWEEN + 1, "{of_scope}");
     }
     moving.end();
+}
+
+/// The network that a claim belongs to is asked what it has, and its subnet leaves before it is asked for the claim.
+#[test]
+fn a_late_claim_whose_subnet_moves_meanwhile_is_given_back_where_the_subnet_is() {
+    let server = TestServer::new();
+    let moving = ToAndFro::begin(&server);
+    let mut client = server.client();
+    // Claims with a MAC are asked for one by one.
+    let numbers = 1..=4 * ROUNDS as u64;
+    let named: Vec<[String; 3]> = numbers
+        .clone()
+        .map(|n| [format!("10.9.0.{n}"), format!("late-{n}"), format!("aa:00:00:00:00:{n:02x}")])
+        .collect();
+    let claims: Vec<Claim<'_>> = numbers
+        .zip(&named)
+        .map(|(n, [address, owner, mac])| Claim { address, owner, generation: 1_000 + n, mac: Some(mac) })
+        .collect();
+    find(&server, "a", &claims);
+    moving.end();
+    assert_eq!(client.ok("cluster.conflicts", json!({})), json!({"conflicts": []}));
+    assert_eq!(client.ok("ip.list", json!({"scope": "default", "count_only": true}))["count"], named.len());
 }

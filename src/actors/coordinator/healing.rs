@@ -33,11 +33,15 @@ impl Coordinator {
     pub(super) async fn heal(&self, network: NetworkId, claims: Vec<Claim>, renewed: Vec<LateRenewal>) -> Outcomes {
         let gone = || Refusal::not_found(Missing::Network, network);
         let route = self.shared.routes.by_id(network).ok_or_else(gone)?;
+        // Otherwise a subnet could move between the two questions, and its claims would be a conflict where it is no more.
+        let nothing_moves = self.nothing_moves().await?;
         let Outcome::Network(view) = self.ask_item(&route, self.item(Command::Show, false)).await? else {
             return Err(lost());
         };
         let is_astray = |claim: &Claim| !has_space(&view, claim.0);
         let is_dynamic = view.config.kind == NetworkKind::Dynamic;
+        // What follows waits for the lock of a dynamic network, and a move waits with such a lock until this is given up.
+        let _nothing_moves = (!is_dynamic).then_some(nothing_moves);
         if !is_dynamic && !claims.iter().any(is_astray) {
             let heal = Heal { claims, renewed, elsewhere: false };
             return self.ask(&route, Command::Heal(Box::new(heal))).await.map(Done::Outcome);
@@ -91,6 +95,7 @@ impl Coordinator {
         self.heal_one(route, claim, renewal, elsewhere).await
     }
 
+    /// To be called while nothing moves.
     async fn heal_astray(
         &self,
         route: &Arc<Route>,
@@ -98,7 +103,6 @@ impl Coordinator {
         claim: Claim,
         renewal: Option<LateRenewal>,
     ) -> Result<Healing, Box<Fault>> {
-        let _nothing_moves = self.nothing_moves().await?;
         if let Some(home) = self.home_of(view, &claim).await? {
             return self.heal_one(&home, claim, renewal, false).await;
         }

@@ -332,7 +332,7 @@ impl Job {
             | Job::HeldAt { .. }
             | Job::Node(_) => false,
             // Healing locks dynamic networks, and a move of a subnet waits with such a lock until no job goes through
-            // networks: healing looks for the other networks by itself.
+            // networks: healing sees to it by itself that nothing moves.
             Job::Heal { .. } => false,
         }
     }

@@ -54,7 +54,9 @@ impl Network {
         let mut lengthened: BTreeMap<Address, Arc<Reservation>> = BTreeMap::new();
         for (address, late) in claims_of(ask) {
             let range = covered(address, late.prefix_length);
-            let asked_before = taken.iter().any(|other| other.overlaps(range)) || slots.contains(&late.holder);
+            let is_current = late.obsolete.is_none();
+            let has_slot = is_current && slots.contains(&late.holder);
+            let asked_before = has_slot || taken.iter().any(|other| other.overlaps(range));
             let fate = if asked_before { Fate::Contested(None) } else { self.fate_of(address, late, ask, context) };
             if !matches!(fate, Fate::Contested(_)) {
                 // Nothing about the claim is left to decide.
@@ -79,7 +81,7 @@ impl Network {
                     let event = Event { kind: EventKind::Healed, before: None };
                     draft.put(address, replaced, Some(Entry::Held(Arc::new(as_it_was(late, context)))), Some(event));
                     taken.push(range);
-                    slots.insert(&late.holder);
+                    slots.extend(is_current.then_some(&late.holder));
                     done.healed += 1;
                 }
                 Fate::Contested(_) if conflicts.iter().any(|known| known.is_of(address, late)) => done.conflicts += 1,
@@ -139,7 +141,8 @@ impl Network {
                 Entry::Released(_) | Entry::Declined(_) => return Fate::Contested(None),
             }
         }
-        if let Some((at, held)) = self.holdings.slot(&late.holder) {
+        // Its slot had left an obsolete one for another address, which it has, or will claim.
+        if let Some((at, held)) = self.holdings.slot(&late.holder).filter(|_| late.obsolete.is_none()) {
             return Fate::Contested(Some((at, held)));
         }
         if let Some(mac) = late.details.as_ref().and_then(|details| details.mac) {
@@ -277,12 +280,12 @@ fn is_as_long(held: &Reservation, late: &Reservation) -> bool {
     held.prefix_length == late.prefix_length
 }
 
-/// The reservation as its holder knows it. What a deployment intended with it is not known here. Its lease ends late rather
-/// than early.
+/// The reservation as its holder knows it; an obsolete one stays so, until any commit of its deployment. What else a
+/// deployment intended with it is not known here. Its lease ends late rather than early.
 fn as_it_was(late: &Reservation, context: Context) -> Reservation {
     let lease = late.lease.map(|mut lease| {
         lease.ends = lease.ends.max(context.now.after_seconds(lease.ttl_seconds.get().min(LEASE_GRACE_SECONDS)));
         lease
     });
-    Reservation { lease, obsolete: None, granted_by: None, planned: None, ..late.clone() }
+    Reservation { lease, granted_by: None, planned: None, ..late.clone() }
 }

@@ -4,7 +4,7 @@
 //!
 //! Changes that are not claims are reported, and not repeated. A lost release errs on the safe side: the holder that let go
 //! still holds the address. The same is true of a lease that was shortened, of a declined address, and of what became
-//! obsolete. For a claimant, labels, a MAC or configuration, nobody can say whether a later decision on the line that went
+//! obsolete without being a claim. For a claimant, labels, a MAC or configuration, nobody can say whether a later decision on the line that went
 //! on should prevail: whoever asked for the change must ask again.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -178,6 +178,10 @@ impl Store for RedisStore {
         self.shared.lates.all()
     }
 
+    fn late_unwritten(&self) -> u64 {
+        self.shared.lates.unwritten()
+    }
+
     fn keep_answered(&self, late: &Arc<Late>) -> Later<Result<(), StoreError>> {
         self.of_lates(late, Lates::keep_answered)
     }

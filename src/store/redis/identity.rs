@@ -179,9 +179,11 @@ impl IdentityFile {
         self.stood(register, &stood)
     }
 
-    /// Notes that a shard was acknowledged up to this batch, and stood further back.
-    pub(super) fn went_back(&self, register: u128, behind: &Behind) -> Result<(), StoreError> {
-        self.write(register, &format!("behind {}\n", behind.text()))
+    /// Notes that a shard was acknowledged up to this batch, and stood further back; and how far the others had been
+    /// acknowledged, because a copy that has what this one lacks may lack something of them.
+    pub(super) fn went_back(&self, register: u128, behind: &Behind, stood: &[Stood]) -> Result<(), StoreError> {
+        let others = stood.iter().filter(|stood| stood.shard != behind.shard);
+        self.write(register, &format!("behind {}\n{}", behind.text(), others.map(Stood::text).collect::<String>()))
     }
 
     /// Notes how far the register has been acknowledged, at an orderly stop.
@@ -288,7 +290,7 @@ mod tests {
         assert_eq!(IdentityFile::read(&inside).unwrap().known, Some(8));
         let told = Point { token: Token(u128::MAX), seq: Seq(17), digest: Digest(5) };
         let behind = Behind { shard: ShardId(3), told, epoch: Epoch(2), found: Some(Token(9)) };
-        identity.went_back(8, &behind).unwrap();
+        identity.went_back(8, &behind, &[]).unwrap();
         let read = IdentityFile::read(&inside).unwrap();
         assert_eq!((read.known, &read.behind), (Some(8), &Some(behind.clone())));
         read.remember(8, false, &[]).unwrap();

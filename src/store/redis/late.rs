@@ -39,6 +39,7 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
     let doubtful = |line: &KnownLine| !line.owned && line.told.seq > Seq(0);
     let lines: Vec<KnownLine> = shared.lines().into_iter().filter(doubtful).collect();
     if lines.is_empty() {
+        shared.lates.lacks_only(&[]);
         return Ok(());
     }
     let heads = heal::read_heads(shared, link, lines.iter().map(|line| line.shard).collect()).await?;
@@ -79,6 +80,7 @@ pub(super) async fn review(shared: &RedisShared, link: &mut Link) -> Result<(), 
         }
         parted.extend(more);
     }
+    shared.lates.lacks_only(&parted.iter().map(|(line, _)| line.shard).collect::<Vec<_>>());
     put_all_aside(shared, link, &parted).await
 }
 
@@ -351,7 +353,17 @@ async fn put_aside(
     let (lines, batches): (Vec<_>, Vec<_>) = several.into_iter().unzip();
     let named = lines.iter().zip(batches).map(|((line, _), batches)| (line.shard, line.told.digest, batches));
     let (together, lates): (Vec<_>, _) = (named.collect(), Arc::clone(&shared.lates));
-    shared.blocking.run(move || lates.add_together(&together)).await?;
+    if let Err(error) = shared.blocking.run(move || lates.add_together(&together)).await {
+        if let Some(unsaid) = shared.says_unwritten.turn() {
+            let batches = shared.lates.unwritten();
+            tracing::error!(
+                redis = %shared.place, batches, %error, unsaid,
+                "what this node acknowledged and the register lacks cannot be written down, so it is not given back yet, and others are \
+                 granted it meanwhile: make room"
+            );
+        }
+        return Err(error);
+    }
     for ((line, head), batches) in lines.into_iter().zip(counts) {
         tracing::error!(
             redis = %shared.place,

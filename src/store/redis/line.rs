@@ -220,6 +220,8 @@ impl RedisLine {
     /// need not be looked for there any more.
     pub(super) fn forget(&mut self, head: &Head, stays: (Point, Epoch)) {
         (self.told, self.left, self.reviewed) = (stays, None, Some(head.token));
+        // A late answer of a tenure that is over would tell what nobody looks for on that line any more.
+        self.cut = self.cut.or_else(|| self.owned.is_none().then_some(self.token));
     }
 
     /// The token under which the shard is owned, if it is; after a cut, one that nobody has.
@@ -307,5 +309,18 @@ mod tests {
             assert_eq!((line.mine(), told(&line)), (Some(Token(5)), (1, 5, 2)));
             assert!(line.tells(Point::of(&head(3, 5, token, 6))));
         }
+    }
+    /// Nobody else's line has it, and the way to it is not remembered any more: the store would stop for what is settled.
+    #[test]
+    fn what_is_answered_late_after_the_rest_was_put_aside_is_told_nobody() {
+        let mut line = RedisLine::new();
+        line.take(&head(3, 2, 1, 4)).unwrap();
+        assert!(line.tells(Point::of(&head(3, 2, 1, 5))));
+        line.let_go();
+        line.forget(&head(4, 9, 1, 3), (Point::of(&head(2, 1, 0, 3)), Epoch(2)));
+        assert!(!line.tells(Point::of(&head(3, 2, 1, 6))));
+        assert_eq!(told(&line), (1, 3, 2));
+        line.take(&head(5, 7, 9, 4)).unwrap();
+        assert!(line.tells(Point::of(&head(5, 7, 9, 5))));
     }
 }

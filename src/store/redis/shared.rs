@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::awaited::Awaited;
 use super::blocking::Blocking;
 use super::followers::Followers;
-use super::identity::IdentityFile;
+use super::identity::{Behind, IdentityFile};
 use super::journal::{Journal, Point};
 use super::keys::Keys;
 use super::line::{Found, RedisLine};
@@ -57,8 +57,8 @@ pub(super) struct RedisShared {
     lines: Mutex<Vec<RedisLine>>,
     closed: AtomicBool,
     failure: OnceLock<Arc<str>>,
-    /// The store stopped because Redis went back.
-    gone_back: AtomicBool,
+    /// The store stopped because Redis went back: what was noted of that.
+    gone_back: Mutex<Option<Behind>>,
     /// The store stopped because the register was moved away.
     moved_away: AtomicBool,
     /// Redis was emptied, and the register is complete again from this process's memory.
@@ -107,6 +107,8 @@ pub(super) struct RedisShared {
     pub(super) healing: tokio::sync::Mutex<()>,
     /// How often there was a doubt whether Redis has everything; `settled` says up to which doubt that is resolved.
     doubts: AtomicU64,
+    /// How often it is logged that something cannot be put aside.
+    pub(super) says_unwritten: Seldom,
     /// A replay is only reported now and then: if Redis refuses it, it is tried again and again.
     pub(super) says_played: Seldom,
     settled: AtomicU64,
@@ -225,7 +227,7 @@ impl RedisShared {
             lines,
             closed: AtomicBool::new(false),
             failure: OnceLock::new(),
-            gone_back: AtomicBool::new(false),
+            gone_back: Mutex::default(),
             moved_away: AtomicBool::new(false),
             written_anew: AtomicBool::new(false),
             refused_at: Rare::default(),
@@ -251,6 +253,7 @@ impl RedisShared {
             redo: redo.map(Arc::new),
             healing: tokio::sync::Mutex::new(()),
             doubts: AtomicU64::new(0),
+            says_unwritten: Seldom::new(SAID_EVERY),
             says_played: Seldom::new(SAID_EVERY),
             settled: AtomicU64::new(0),
             healed: AtomicU64::new(0),

@@ -72,7 +72,9 @@ pub(super) async fn take(
     if shard == ShardId(0) {
         leave_to_owner(shared, link).await?;
     }
-    late::review(shared, link).await?;
+    if let Err(error) = late::review(shared, link).await {
+        return Err(owned_meanwhile(shared, link, shard).await.unwrap_or(error));
+    }
     match take_once(shared, link, shard, token).await? {
         Some(head) => Ok(head),
         None if heal::again(shared, link).await? => {
@@ -80,6 +82,17 @@ pub(super) async fn take(
         }
         None => Err(heal::behind(shared)),
     }
+}
+
+/// The answer that another node owns the register, if it does and what stands in the way of a review is the disk of this
+/// node: that node serves, and can be followed.
+async fn owned_meanwhile(shared: &RedisShared, link: &mut Link, shard: ShardId) -> Option<StoreError> {
+    if shared.lates.unwritten() == 0 {
+        return None;
+    }
+    let Holder { name, process, address } = checks::holder(shared, link).await.ok()??;
+    let is_another = process != shared.card().process;
+    is_another.then_some(StoreError::Held { shard, owner: name, address, left_ms: 0 })
 }
 
 /// Leaves the register to its last owner if Redis may just have come back, in an earlier state and with a lease that has

@@ -128,6 +128,44 @@ fn an_older_copy_is_refused_where_of_one_shard_what_was_acknowledged_is_remember
     );
 }
 
+/// Redis goes back under a running node. A copy has all of the shard that is named, and not all of another one.
+#[test]
+fn a_copy_that_has_what_a_shard_lacked_when_redis_went_back_is_refused_for_what_another_one_lacks() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let files: Vec<String> = server.ask(&["CONFIG", "GET", "dir"]);
+    let file = |name: &str| std::path::Path::new(&files[1]).join(name);
+    let none = RedisOptions { heal_bytes: 0, ..its(&server, &directory) };
+    let mut node = Node::new(RedisStore::open(none).unwrap());
+    node.takes(1);
+    let busy = wait(node.store.take(ShardId(1), token(2))).unwrap();
+    let saved_as = |server: &Server, name: &str| {
+        let () = server.ask(&["SAVE"]);
+        std::fs::copy(file("dump.rdb"), file(name)).unwrap();
+    };
+    saved_as(&server, "first");
+    node.grants(1);
+    saved_as(&server, "second");
+    wait(node.store.commit([batch(&busy, 1, vec![config_step(network(2))])].into())).unwrap();
+    let restored = |server: &mut Server, name: &str| {
+        server.kill();
+        std::fs::copy(file(name), file("dump.rdb")).unwrap();
+        server.begin();
+    };
+    restored(&mut server, "first");
+    until("it stops", || wait(node.store.renew()).is_err() && node.store.health() == StoreHealth::Failed);
+    let noted = std::fs::read_to_string(directory.path().join("REDIS")).unwrap();
+    assert!(noted.contains("\nbehind 0 "), "{noted}");
+    wait(node.store.close());
+    drop(node);
+    restored(&mut server, "second");
+    let refused = RedisStore::open(its(&server, &directory));
+    assert!(
+        matches!(&refused, Err(StoreError::Damaged(text)) if text.contains("shard 1 ") && text.contains("--accept-rollback")),
+        "{refused:?}"
+    );
+}
+
 /// The register is whole, so nothing is left to be given back. An older copy that is restored later is refused all the same.
 #[test]
 fn what_was_written_anew_leaves_nothing_but_how_far_it_had_been_acknowledged() {

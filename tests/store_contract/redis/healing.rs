@@ -243,6 +243,37 @@ fn notes_beside(store: &RedisStore, directory: &Path) {
 }
 
 /// The negative control: if it is not known what is missing, the store stops.
+/// Otherwise nobody would know of it, and this node would refuse its clients although the other one serves.
+#[test]
+fn what_cannot_be_put_aside_for_want_of_room_is_counted_and_keeps_nobody_from_following_the_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_owned();
+    let Some(mut replicated) = begun(|options| RedisOptions { directory: Some(place), ..options }) else { return };
+    replicated.cut_off(0);
+    lose(&mut replicated, 5);
+    replicated.promote();
+    let other = replicated.replicas[0].open().unwrap();
+    replicated.replicas[0].lapse();
+    let head = wait(other.take(ShardId(0), token(9))).unwrap();
+    wait(other.commit([batch(&head, 0, vec![put("10.0.1.1", 300, None)])].into())).unwrap();
+    // Nothing can be renamed to that.
+    let lost = replicated.begun.head.digest;
+    let in_the_way = directory.path().join(format!("LATE-0-{:032x}", lost.0));
+    std::fs::create_dir_all(in_the_way.join("full")).unwrap();
+    replicated.switch();
+    let store = &replicated.begun.store;
+    until("it is reached", || !matches!(wait(store.release()), Err(StoreError::Io { .. })));
+    until("it is missed", || wait(store.review()).is_err() && store.late_unwritten() == 5);
+    assert!(store.late().is_empty());
+    // No shard but the first is left to its last owner for a while after Redis came back, whatever else there is.
+    let refused = wait(store.take(ShardId(1), token(11)));
+    assert!(matches!(refused, Err(StoreError::Held { .. })), "{refused:?}");
+    std::fs::remove_dir_all(&in_the_way).unwrap();
+    wait(store.review()).unwrap();
+    let late = store.late();
+    assert_eq!((late.len(), late[0].batches.len(), store.late_unwritten()), (1, 5, 0));
+}
+
 #[test]
 fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops() {
     for heal_bytes in [0, 2_000] {

@@ -102,6 +102,30 @@ fn what_cannot_be_given_back_is_a_conflict_that_puts_nobody_out_and_is_noted_onc
     assert_eq!(held_at(&net, "10.0.0.5"), Some(("web".to_owned(), 50)));
 }
 
+/// On the line that was cut off, a plan gave the slot one address, and the next plan another one. Only the latter is used.
+#[test]
+fn what_a_plan_left_for_another_address_is_held_again_as_obsolete_and_the_other_one_is_current() {
+    let (at, Entry::Held(left)) = late("10.0.0.5", "web", 50) else { panic!() };
+    let obsolete = Some(Box::new(Obsolete { since: WallTime(6), plan: 7 }));
+    let left = (at, Entry::Held(Arc::new(Reservation { obsolete, ..Reservation::clone(&left) })));
+    // The latter may have the lower or the higher address, and is brought together with the former, or before or after it.
+    for current in ["10.0.0.4", "10.0.0.6"] {
+        let (left, has) = (left.clone(), late(current, "web", 51));
+        let mut together = vec![left.clone(), has.clone()];
+        together.sort_by_key(|(address, _)| *address);
+        for parts in [vec![together], vec![vec![left.clone()], vec![has.clone()]], vec![vec![has], vec![left]]] {
+            let mut net = Net::new(&["10.0.0.0/24"]);
+            for part in &parts {
+                assert_eq!(heal(&mut net, part), healing(part.len() as u64, 0, 0), "{current} {parts:?}");
+            }
+            let slot = net.network.holdings.slot(&holder("web"));
+            assert_eq!(slot.map(|(at, held)| (at, held.generation.0)), Some((address(current), 51)), "{parts:?}");
+            let plan = |at: &str| net.network.holdings.at(address(at))?.held()?.obsolete.as_ref().map(|it| it.plan);
+            assert_eq!((plan("10.0.0.5"), plan(current)), (Some(7), None), "{parts:?}");
+        }
+    }
+}
+
 #[test]
 fn the_history_tells_of_both_claims_and_of_what_was_given_back() {
     let mut net = Net::new(&["10.0.0.0/24"]);

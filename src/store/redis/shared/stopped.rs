@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::Instant;
 
-use super::{KnownLine, RedisShared};
+use super::{KnownLine, RedisShared, locked};
 use crate::store::moving::MoveNotice;
 use crate::store::redis::identity::{Behind, Stood};
 use crate::store::redis::journal::Point;
@@ -186,10 +186,22 @@ impl RedisShared {
     }
 
     /// This process ends: notes for the next start how far the register was acknowledged here, since an older copy may be
-    /// brought back by then. If Redis went back, this was noted already, and the note stays until an operator, or a node
-    /// that goes on, has decided: what this process put aside is missing in Redis all the same.
+    /// brought back by then. If Redis went back, the note of that stays until an operator, or a node that goes on, has
+    /// decided: what this process put aside is missing in Redis all the same.
     pub(in crate::store::redis) fn stands(&self) {
-        let Some(identity) = self.identity.as_ref().filter(|_| !self.has_gone_back()) else { return };
+        let Some(identity) = &self.identity else { return };
+        let (register, stood, behind) = (self.info.register, self.stood(), locked(&self.gone_back).clone());
+        let noted = match behind {
+            Some(behind) => identity.went_back(register, &behind, &stood),
+            None => identity.stood(register, &stood),
+        };
+        if let Err(error) = noted {
+            tracing::warn!(%error, "the next start will not know whether an older copy of Redis was brought back");
+        }
+    }
+
+    /// How far each shard has been acknowledged.
+    fn stood(&self) -> Vec<Stood> {
         let stood = |line: KnownLine| {
             let past = self.line(line.shard, |line| line.past()).unwrap_or_default();
             let before = past.ended().filter(|token| *token != Token(0) && *token != line.told.token);
@@ -197,15 +209,12 @@ impl RedisShared {
             Stood { shard: line.shard, told: line.told, epoch: line.told_epoch, tokens }
         };
         let lines = self.lines().into_iter().filter(|line| line.told.seq > Seq(0));
-        let stood: Vec<Stood> = lines.map(stood).collect();
-        if let Err(error) = identity.stood(self.info.register, &stood) {
-            tracing::warn!(%error, "the next start will not know whether an older copy of Redis was brought back");
-        }
+        lines.map(stood).collect()
     }
 
     /// Did the store stop because Redis went back? Then this process also remembers what is missing elsewhere.
     pub(in crate::store::redis) fn has_gone_back(&self) -> bool {
-        self.gone_back.load(Ordering::Acquire)
+        locked(&self.gone_back).is_some()
     }
 
     /// A shard ends before what was acknowledged. `stands` is the token under which it stands while nobody owns it, or none
@@ -214,10 +223,10 @@ impl RedisShared {
         let known = self.line(shard, |line| line.known(shard));
         let (told, epoch) = known.map_or((Point::NOWHERE, Epoch(0)), |known| (known.told, known.told_epoch));
         let acknowledged = told.seq.0;
-        self.gone_back.store(true, Ordering::Release);
         let behind = Behind { shard, told, epoch, found: Some(stands.unwrap_or(Token(0))) };
+        *locked(&self.gone_back) = Some(behind.clone());
         if let Some(identity) = &self.identity
-            && let Err(error) = identity.went_back(self.info.register, &behind)
+            && let Err(error) = identity.went_back(self.info.register, &behind, &self.stood())
         {
             tracing::error!(%error, "the next start will not know that Redis went back");
         }
