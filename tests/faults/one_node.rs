@@ -1,6 +1,7 @@
 //! One node. On the embedded store it is killed under load. Over Redis: where its records lie, and what it does after it
 //! slept through its lease.
 
+use std::process::Command;
 use std::time::Duration;
 
 use allod::limits::{NODE_LEASE_LAPSES_MS, NODE_LEASE_MS};
@@ -12,7 +13,7 @@ use super::load::{Load, make_networks};
 use super::nodes::Cluster;
 use super::redis::Redis;
 use super::run::{eventually, insist};
-use super::server::{Server, Starting};
+use super::server::{Server, Starting, allod};
 
 /// An operator who looks into Redis by hand types what is printed, as it stands.
 #[test]

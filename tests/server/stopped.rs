@@ -12,6 +12,7 @@ use allod::core::network::Entries;
 use allod::store::{ShardImage, Store};
 use serde_json::{Value, json};
 
+use crate::faulty::Fault;
 use crate::self_check::{create, until_found};
 use crate::support::{Client, TestServer, http, line, patient, wait_for};
 
