@@ -159,7 +159,7 @@
 //! - A conflict whose claim comes again when nobody is in its way is no longer a conflict; shown by
 //!   `a_conflict_whose_late_holder_has_the_address_by_now_is_none`.
 //! - *The disk of that node is full, so that nothing can be put aside.* Then nothing is given back before there is room, and
-//!   the log and `allod_late_batches` say so; it follows the owner all the same; shown by
+//!   the log and the count of late batches say so; it follows the owner all the same; shown by
 //!   `what_cannot_be_put_aside_for_want_of_room_is_counted_and_keeps_nobody_from_following_the_owner`.
 //! - *All nodes are stopped, and an older copy of Redis is restored: no process runs that would notice.* So an orderly stop
 //!   notes how far changes were acknowledged, and no start continues from before that; shown by
