@@ -193,7 +193,7 @@ fn what_has_a_free_address_is_not_full() {
 #[test]
 fn a_long_list_is_kept_as_text_until_its_end_is_there() {
     const PAGES: usize = 40;
-    for (format, most_mb) in [("table", 60), ("json", 60)] {
+    for (format, most_mb) in [("table", 80), ("json", 80)] {
         let (pid, seen_kb) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (of, seen) = (Arc::clone(&pid), Arc::clone(&seen_kb));
         let server = Responder::start(move |_, params| {
