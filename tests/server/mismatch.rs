@@ -1,12 +1,14 @@
 //! The store finds something else than a change expects: memory is wrong in a way that nobody thought of.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use allod::actors::service::Hooks;
 use serde_json::{Value, json};
 
 use crate::faulty::Fault;
-use crate::support::{Client, TestServer, http, wait_for};
+use crate::support::{Client, TestServer, http, patient, wait_for};
 
 fn mismatches(server: &TestServer) -> f64 {
     let metrics = http(server.running.http, "GET /metrics", b"").1;
@@ -139,7 +141,8 @@ fn a_shard_that_cannot_be_loaded_is_tried_again_once_a_second_however_many_ask_m
 /// Nobody knows what became of a plan, and the store cannot be read: who asks for it is told so, and nobody else waits.
 #[test]
 fn a_deployment_whose_record_cannot_be_loaded_keeps_nobody_waiting() {
-    let server = TestServer::new();
+    let deferred_ms_max = Some(Arc::new(AtomicU64::new(2_000)));
+    let server = TestServer::hooked(Hooks { deferred_ms_max, ..patient() });
     let mut client = two_networks(&server);
     client.ok("subnet.add", json!({"network": "dmz", "cidr": "10.2.0.0/24"}));
     client.ok("network.create", json!({"name": "san"}));
