@@ -49,7 +49,7 @@ fn the_key_of_an_address_that_is_printed_has_its_record() {
     // Of an address that cools the record is that of its last holder.
     said(&["network", "create", "cool", "--subnet", "10.2.0.0/24", "--cooldown", "1h"]);
     said(&["ip", "claim", "cool", "10.2.0.9", "--owner", "c"]);
-    said(&["ip", "release", "cool", "10.2.0.9", "--yes"]);
+    said(&["ip", "release", "cool", "10.2.0.9", "--owner", "c"]);
     let asked = Command::new(allod())
         .args(["--server", &cluster.address(0).to_string(), "cluster", "key", "cool", "10.2.0.9"])
         .output()

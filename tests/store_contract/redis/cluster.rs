@@ -420,6 +420,17 @@ fn a_primary_that_is_gone_for_good_keeps_a_new_register_from_being_begun_but_not
     begun.insist(vec![put("10.0.0.1", 5, None)]);
     let (slot, gone) = (begun.slot, begun.owner());
     let id: String = begun.cluster.members[gone].ask(&["CLUSTER", "MYID"]);
+    let [replica] = begun.cluster.replicas_of(gone)[..] else { panic!("it has one") };
+    let said = |at: usize, name: &str| {
+        let said: String = begun.cluster.members[at].ask(&["INFO", "replication"]);
+        said.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    eventually("its replica has everything", || {
+        let has = said(replica, "slave_repl_offset:");
+        said(replica, "master_link_status:").as_deref() == Some("up")
+            && has.is_some()
+            && has == said(gone, "master_repl_offset:")
+    });
     begun.cluster.members[gone].kill();
     let now = begun.cluster.failed_over(slot, gone);
     begun.insist(vec![put("10.0.0.2", 6, None)]);
