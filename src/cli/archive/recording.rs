@@ -27,8 +27,7 @@ pub(super) async fn record(client: &Client, claim: &Claim, what_for: Claiming) -
     }
     let bound = there.as_ref().and_then(|there| there.get("claimant"));
     let is_checked = what_for == Claiming::Checks;
-    let is_unfinished = |there: &Value| bound == Some(&json!(UNFINISHED)) || lacks_only_its_claimant(there, claim);
-    if let Some(there) = there.as_ref().filter(|there| is_checked && !claim.is_begun && !is_unfinished(there)) {
+    if let Some(there) = there.as_ref().filter(|_| is_checked && !claim.is_begun && bound != Some(&json!(UNFINISHED))) {
         return Ok(Held { generation: generation(there), is_new: false, is_static: false });
     }
     let by = claim.params.get("claimant");
@@ -51,7 +50,7 @@ pub(super) async fn record(client: &Client, claim: &Claim, what_for: Claiming) -
         }
     };
     let held = Held { generation, is_new: true, is_static: false };
-    let set = of_claim(&DETAILS);
+    let set = of_claim(&["labels", "note", "hostname", "mac", "owner_uid"]);
     // Of a reservation that does not exist yet, a dry run can ask no more.
     if !set.is_empty() && (there.is_some() || !is_checked) {
         client.call("ip.update", of_it(generation, "set", &Value::Object(set))).await?;
@@ -69,17 +68,6 @@ pub(super) async fn record(client: &Client, claim: &Claim, what_for: Claiming) -
         }
     }
     Ok(held)
-}
-
-/// Members of a line that an update sets.
-const DETAILS: [&str; 5] = ["labels", "note", "hostname", "mac", "owner_uid"];
-
-/// An import that breaks off before its last call has taken its mark from the reservation, and not said yet who uses it.
-fn lacks_only_its_claimant(there: &Value, claim: &Claim) -> bool {
-    let is_bound = |of: Option<&Value>| of.is_some_and(|claimant| !claimant.is_null());
-    is_bound(claim.params.get("claimant"))
-        && !is_bound(there.get("claimant"))
-        && DETAILS.iter().all(|member| there.get(*member) == claim.params.get(*member))
 }
 
 /// What the slot of a line holds now.
