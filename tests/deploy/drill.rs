@@ -98,13 +98,13 @@ fn a_lease_that_ends_while_the_drill_runs_is_not_taken_for_lost() {
     needs!(["diff", "mkfifo"]);
     let directory = tempfile::tempdir().unwrap();
     let server = with_reservations(&directory.path().join("data"));
-    server.allod_ok(&["ip", "allocate", "lan", "--owner", "boots", "--ttl", "4s"]);
+    server.allod_ok(&["ip", "allocate", "lan", "--owner", "boots", "--ttl", "10s"]);
     let kept = directory.path().join("kept.jsonl");
     // The restored register is asked for all that it has when the lease is over there.
     let (slow, real) = (directory.path().join("slow"), allod().display().to_string());
     in_place_of_allod(
         &slow,
-        &format!("#!/bin/bash\ncase \" $* \" in *' --server '*' export '*) sleep 6 ;; esac\nexec '{real}' \"$@\"\n"),
+        &format!("#!/bin/bash\ncase \" $* \" in *' --server '*' export '*) sleep 12 ;; esac\nexec '{real}' \"$@\"\n"),
     );
     let proved = drill(&server, &slow, &["--keep", kept.to_str().unwrap()]);
     let said = text(&proved.stderr);

@@ -172,3 +172,32 @@ fn a_deployment_whose_record_cannot_be_loaded_keeps_nobody_waiting() {
         told["result"]["instances"][0]["id"] == "a"
     });
 }
+
+/// Each of those who ask is told so in the same time, and what they asked for is there for the next.
+#[test]
+fn a_deployment_whose_record_takes_long_to_load_is_known_once_it_is_loaded_whoever_waits_for_it() {
+    let server = TestServer::hooked(Hooks { deferred_ms_max: Some(Arc::new(AtomicU64::new(300))), ..patient() });
+    let mut client = server.with_lan();
+    let plan =
+        |owner: &str| json!({"deployment": "shop", "instances": [{"id": owner, "networks": [{"network": "lan"}]}]});
+    client.ok("deployment.apply", plan("a"));
+    server.store.hold_loads();
+    server.store.next([Fault::Mismatch]);
+    was_not_done(&client.call("deployment.apply", plan("b")));
+    let mut others: Vec<Client> = (0..6).map(|_| server.client()).collect();
+    for other in &mut others {
+        other.send("deployment.get", json!({"deployment": "shop"}));
+    }
+    for other in &mut others {
+        let told = other.answer();
+        assert_eq!(told["error"]["data"]["kind"], "not_ready", "{told}");
+    }
+    let begun = server.store.loads_begun.load(Ordering::SeqCst);
+    server.store.let_loads_go();
+    wait_for("that it is known", || {
+        let told = client.call("deployment.get", json!({"deployment": "shop"}));
+        told["result"]["instances"][0]["id"] == "a"
+    });
+    let more = server.store.loads_begun.load(Ordering::SeqCst) - begun;
+    assert!(more <= 1, "the record was read again {more} times; the network may need one more load");
+}

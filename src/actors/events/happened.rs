@@ -153,7 +153,8 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// How long before its batch was sent a lease may have begun to have begun with the event, in ms. Decisions wait a few.
+/// How long before its batch was sent a lease that is renewed may have begun to have begun with the event, in ms. Decisions wait
+/// a few; where they wait for longer, its end is shown as much too late.
 const DECIDED_WITHIN_MS: u64 = 250;
 
 /// The shard's time when an event was decided. A batch has the time at which it was sent, up to some milliseconds later; a lease
@@ -162,9 +163,15 @@ const DECIDED_WITHIN_MS: u64 = 250;
 fn decided_at(sent: ShardTime, act: &Act, kind: EventKind, what: &What) -> ShardTime {
     let What::Holding { after: Some(held), .. } = what else { return sent };
     let declines = |step: &Step| step.event.as_ref().is_some_and(|event| event.kind == EventKind::Declined);
-    let may_begin = matches!(kind, EventKind::Granted | EventKind::Renewed) && !act.steps.iter().any(declines);
-    let began = held.lease.filter(|_| may_begin).map(|lease| lease.began());
-    began.filter(|began| *began <= sent && sent.0 - began.0 <= DECIDED_WITHIN_MS).unwrap_or(sent)
+    let within = if kind == EventKind::Renewed {
+        DECIDED_WITHIN_MS
+    } else if kind == EventKind::Granted && !act.steps.iter().any(declines) {
+        u64::MAX
+    } else {
+        return sent;
+    };
+    let began = held.lease.map(|lease| lease.began());
+    began.filter(|began| *began <= sent && sent.0 - began.0 <= within).unwrap_or(sent)
 }
 
 fn what(act: &Act, step: &Step, before: Option<&Arc<Reservation>>) -> What {
@@ -231,6 +238,8 @@ mod tests {
         // It began with another event, or its end was moved.
         assert_eq!(at(EventKind::Updated, 130_000), sent);
         assert_eq!(at(EventKind::Granted, 200_000), sent);
+        // The commits before it took long.
+        assert_eq!(at(EventKind::Granted, 159_000), ShardTime(99_000));
         // A renewal that a failover lost, and that was brought back.
         assert_eq!(at(EventKind::Renewed, 130_000), sent);
         // The lease of the address that was declined.

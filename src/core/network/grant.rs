@@ -199,8 +199,9 @@ impl Network {
     }
 
     /// Grants a slot another address in place of `lost`, which it is about to lose in the same commit. What the request for
-    /// that one named is not known, so the other one is as near as there is room: in its pool, or in its subnet, or in a
-    /// subnet that serves every zone which that one serves.
+    /// that one named is not known, so the other one is as near as there is room: what is reserved for the slot where that
+    /// one's zones are served, then in its pool, or in its subnet, or in a subnet that serves every zone which that one serves,
+    /// or anywhere.
     pub(super) fn grant_another(
         &self,
         draft: &mut Draft<'_>,
@@ -209,17 +210,23 @@ impl Network {
         wish: &Wish,
         options: &GrantOptions,
     ) -> Result<Grant, Refusal> {
-        let mut selection = self.select(wish)?;
-        let layout = &self.layout;
+        let (layout, uid) = (&self.layout, options.owner_uid.as_ref());
         let pool = layout.pool_of(lost).map(|index| layout.only(index));
         let subnet = layout.subnet_of(lost);
-        let near = [pool, subnet.map(|index| layout.of_subnet(index))];
         let alike = subnet.map(|index| layout.serving_all(&self.subnets[index]));
-        for pools in near.into_iter().flatten().chain(alike) {
-            selection.pool = Some(pools);
-            if self.pick(draft, &selection, holder, options.owner_uid.as_ref()).is_some() {
-                break;
-            }
+        let near = [pool, subnet.map(|index| layout.of_subnet(index)), alike];
+        let mut selection = self.select(wish)?;
+        // It may lie outside every pool.
+        selection.like = subnet;
+        if self.pick_kept(draft, &selection, holder, uid).is_none() {
+            let in_near = |pools| {
+                let mut near = self.select(wish).ok()?;
+                near.pool = Some(pools);
+                Some(near)
+            };
+            let near = near.into_iter().flatten().filter_map(in_near);
+            let fits = |near: &Selection| self.pick(draft, near, holder, uid).is_some();
+            selection = near.into_iter().find(fits).map_or_else(|| self.select(wish), Ok)?;
         }
         self.grant_picked(draft, holder, wish, &selection, options, None)
     }
@@ -389,6 +396,11 @@ impl SubnetConfig {
     /// Does it serve a zone? A subnet without zones serves every zone.
     pub fn serves(&self, zone: &str) -> bool {
         self.zones.is_empty() || self.zones.iter().any(|served| served == zone)
+    }
+
+    /// Does it serve every zone that the other one serves? One without zones serves all.
+    pub(super) fn serves_all_of(&self, other: &Self) -> bool {
+        self.zones.is_empty() || !other.zones.is_empty() && other.zones.iter().all(|zone| self.serves(zone))
     }
 
     /// Its reserved ranges that share addresses with a range. Reserved ranges are ascending and disjoint. Cost: O(log).

@@ -72,7 +72,7 @@ impl Network {
         })
     }
 
-    fn pick_kept(
+    pub(super) fn pick_kept(
         &self,
         draft: &Draft<'_>,
         selection: &Selection,
@@ -117,6 +117,7 @@ impl Network {
             // A reserved address may lie outside every pool, so its subnet decides.
             && (selection.zone_name.as_ref())
                 .is_none_or(|zone| subnet.is_some_and(|index| self.subnets[index].serves(zone)))
+            && selection.like.is_none_or(|home| subnet.is_some_and(|index| self.subnets[index].serves_all_of(&self.subnets[home])))
     }
 
     /// Of several, the one let go last: the one that the machine had most recently.

@@ -25,6 +25,8 @@ pub(super) struct Selection {
     pub(super) pool_missing: bool,
     zone: Option<PoolSet>,
     pub(super) zone_name: Option<CompactString>,
+    /// Only in this subnet, and in those that serve every zone which it serves.
+    pub(super) like: Option<usize>,
     pub(super) prefix_length: Option<u8>,
 }
 
@@ -81,6 +83,7 @@ impl Network {
             pool: pool.map(Option::unwrap_or_default),
             zone_name: wish.zone.clone(),
             zone: wish.zone.as_deref().map(|zone| self.layout.serving(zone)),
+            like: None,
             prefix_length: wish.prefix_length,
         })
     }

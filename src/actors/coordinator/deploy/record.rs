@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::length::{AnswerLength, too_much_held};
 use crate::actors::committer::{Reload, UnitPart};
@@ -90,19 +91,55 @@ fn unread(shared: &Shared) -> Box<Fault> {
 }
 
 impl Coordinator {
-    /// Locks a deployment against other acts on it, and finds its record.
+    /// Locks a deployment against other acts on it, and finds its record. Nobody waits for long for a record of which it is not
+    /// known what became of it.
     pub(super) async fn seat(&self, name: &Scope) -> Result<DeploymentSeat, Box<Fault>> {
-        let known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
-        let locked = self.lock(vec![known.lane.id]).await?;
+        let lane = self.shared.deployments.get(name, |id| self.shared.shard_of(id)).lane;
+        let mut lock = std::pin::pin!(self.lock(vec![lane.id]));
+        let locked = loop {
+            match timeout(self.shared.deferred_max(), &mut lock).await {
+                Ok(locked) => break locked?,
+                Err(_) if !self.known(name).stands() => return Err(unread(&self.shared)),
+                // Another act on it takes long.
+                Err(_) => {}
+            }
+        };
         // Whoever had it before us may have changed it.
-        let mut known = self.shared.deployments.get(name, |id| self.shared.shard_of(id));
-        if !known.stands() {
-            // It is asked for again when somebody asks again: what the store does not give holds nobody up for ever.
-            let loaded = tokio::time::timeout(self.shared.deferred_max(), self.reloaded(known.lane)).await;
-            known = loaded.map_err(|_| unread(&self.shared))??;
-            self.knows(name, known.clone());
+        let known = self.known(name);
+        if known.stands() {
+            return Ok(DeploymentSeat { known, _locked: locked });
         }
-        Ok(DeploymentSeat { known, _locked: locked })
+        let found = self.found(name.clone(), known.lane, locked);
+        match timeout(self.shared.deferred_max(), found).await {
+            Ok(seat) => seat.unwrap_or_else(|_| Err(lost())),
+            Err(_) => Err(unread(&self.shared)),
+        }
+    }
+
+    fn known(&self, name: &Scope) -> KnownRecord {
+        self.shared.deployments.get(name, |id| self.shared.shard_of(id))
+    }
+
+    /// Reads the record from the store, however long that takes and whoever waits for it: so the next who asks finds it.
+    fn found(
+        &self,
+        name: Scope,
+        lane: Arc<Lane>,
+        locked: LockedAct,
+    ) -> oneshot::Receiver<Result<DeploymentSeat, Box<Fault>>> {
+        let (told, found) = oneshot::channel();
+        let (asker, token) = (Self::of_itself(&self.shared), self.shared.jobs.token());
+        let reactor = self.shared.reactors()[0].clone();
+        reactor.spawn(async move {
+            let _token = token;
+            let seat = asker.reloaded(lane).await.map(|known| {
+                asker.knows(&name, known.clone());
+                DeploymentSeat { known, _locked: locked }
+            });
+            // Where nobody waits any more, the lock is given back with it.
+            let _ = told.send(seat);
+        });
+        found
     }
 
     /// This is what the store has.
