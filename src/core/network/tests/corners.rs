@@ -297,6 +297,36 @@ fn what_comes_in_place_of_a_declined_address_is_as_near_as_there_is_room() {
     }
 }
 
+/// As in any grant; it may lie outside every pool, but not in another zone while there is room in this one.
+#[test]
+fn what_is_reserved_for_the_holder_comes_first_in_place_of_a_declined_address() {
+    let kept = |text: &str| ReservedRange {
+        range: text.parse().unwrap(),
+        note: Default::default(),
+        reserved_for: Some(ReservedFor { scope: Scope::default(), owner: "db".parse().unwrap(), slot: None }),
+    };
+    let pools = vec![pool("10.0.0.1-10.0.0.4", PoolKind::Dynamic)];
+    for (pools, rest) in [(pools, Some("10.0.0.1")), (Vec::new(), None)] {
+        let zones = |zone: &str| -> Vec<_> { [zone.into()].into() };
+        let reserved = vec![kept("10.0.0.9"), kept("10.0.0.10")];
+        let home = SubnetConfig { pools, reserved, zones: zones("z1"), ..subnet("10.0.0.0/28", 0) };
+        let other = SubnetConfig {
+            pools: Vec::new(),
+            reserved: vec![kept("10.1.0.9")],
+            zones: zones("z2"),
+            ..subnet("10.1.0.0/28", 1)
+        };
+        let mut net = Net::with(|_| (), vec![home, other]);
+        assert_eq!(net.ask(wish("db")).unwrap().view.address, address("10.0.0.9"));
+        let mut at = "10.0.0.9".to_owned();
+        for next in ["10.0.0.10", rest.unwrap_or("10.1.0.9")] {
+            let Outcome::Declined { granted, .. } = net.run(&decline(&at, "db", true)).unwrap() else { panic!() };
+            at = granted.unwrap().view.address.to_string();
+            assert_eq!(at, next);
+        }
+    }
+}
+
 #[test]
 fn a_deleted_network_refuses_changes_and_ends_with_its_last_reservation() {
     let mut net = cooling(vec![subnet("10.0.0.0/28", 0)]);
