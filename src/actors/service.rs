@@ -197,8 +197,7 @@ impl Shared {
     pub fn unwilling(&self) -> Option<Arc<str>> {
         match self.store.health() {
             StoreHealth::Ready => {
-                let away = self.store.unreached().map(|why| format!("the store cannot be reached: {why}").into());
-                away.or_else(|| {
+                self.away().or_else(|| {
                     self.info.restored_from.map(|_| {
                         "the register was restored from a copy: no address is chosen until what is in use has been claimed and \
                          the server was started with --accept-restored"
@@ -256,8 +255,12 @@ impl Shared {
 
     /// Why it cannot be proved at present that this node owns the register, as far as is known. None: another may own it.
     pub(super) fn unprovable(&self) -> Option<Arc<str>> {
-        let away = || self.store.unreached().filter(|_| !self.is_over());
-        self.hindrance().or_else(|| away().map(|why| format!("the store cannot be reached: {why}").into()))
+        self.hindrance().or_else(|| self.away().filter(|_| !self.is_over()))
+    }
+
+    /// Why the store is not reached, if it is known not to be.
+    fn away(&self) -> Option<Arc<str>> {
+        self.store.unreached().map(|why| format!("the store cannot be reached: {why}").into())
     }
 
     /// What is in the way of the store, if something is known to be: then nothing is proved and nothing new is taken.

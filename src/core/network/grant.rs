@@ -219,14 +219,13 @@ impl Network {
         // It may lie outside every pool.
         selection.like = subnet;
         if self.pick_kept(draft, &selection, holder, uid).is_none() {
-            let in_near = |pools| {
-                let mut near = self.select(wish).ok()?;
-                near.pool = Some(pools);
-                Some(near)
-            };
-            let near = near.into_iter().flatten().filter_map(in_near);
-            let fits = |near: &Selection| self.pick(draft, near, holder, uid).is_some();
-            selection = near.into_iter().find(fits).map_or_else(|| self.select(wish), Ok)?;
+            selection.like = None;
+            for pools in near.into_iter().flatten().map(Some).chain([None]) {
+                selection.pool = pools;
+                if self.pick(draft, &selection, holder, uid).is_some() {
+                    break;
+                }
+            }
         }
         self.grant_picked(draft, holder, wish, &selection, options, None)
     }

@@ -94,7 +94,7 @@ impl Coordinator {
     /// Locks a deployment against other acts on it, and finds its record. Nobody waits for long for a record of which it is not
     /// known what became of it.
     pub(super) async fn seat(&self, name: &Scope) -> Result<DeploymentSeat, Box<Fault>> {
-        let lane = self.shared.deployments.get(name, |id| self.shared.shard_of(id)).lane;
+        let lane = self.known(name).lane;
         let mut lock = std::pin::pin!(self.lock(vec![lane.id]));
         let locked = loop {
             match timeout(self.shared.deferred_max(), &mut lock).await {
@@ -116,6 +116,7 @@ impl Coordinator {
         }
     }
 
+    /// The record as far as it is known.
     fn known(&self, name: &Scope) -> KnownRecord {
         self.shared.deployments.get(name, |id| self.shared.shard_of(id))
     }
@@ -251,7 +252,7 @@ impl Coordinator {
 
     /// `deployment.get`.
     pub(in crate::actors::coordinator) async fn deployment(&self, name: Scope) -> Outcomes {
-        let known = self.shared.deployments.get(&name, |id| self.shared.shard_of(id));
+        let known = self.known(&name);
         let known = if known.stands() { known } else { self.seat(&name).await?.known };
         let Some(record) = known.record else { return Err(Self::missing(&name)) };
         let (mut held, mut after, mut length) = (Vec::new(), None, AnswerLength::default());
