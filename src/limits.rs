@@ -192,6 +192,8 @@ pub const MAP_TEXT_ADDRESSES_MAX: u128 = 65_536;
 pub const MAP_SLICE_RECORDS_MAX: usize = 10_000;
 /// Cells of `network.map` with `format: "cells"`.
 pub const MAP_CELLS_MAX: usize = 65_536;
+/// Cells of a pool in `network.map` if the request does not say how large they are.
+pub const MAP_CELLS_FITTING_MAX: u128 = 4_096;
 /// Longest `deadline_ms`: a day.
 pub const DEADLINE_MS_MAX: u64 = 86_400_000;
 /// Bytes of a host name or search domain.

@@ -28,6 +28,7 @@ use super::compact;
 use super::deployment::{Deploy, Settle};
 use super::state::{Entry, SubnetConfig};
 use super::types::{Claimant, Generation, Mac, Name, Owner, Scope, ShardTime, SubnetId, Version, WallTime};
+use crate::limits::MAP_CELLS_FITTING_MAX;
 
 /// Everything that can be asked of one network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,12 +251,62 @@ pub enum MapFormat {
     Text,
     /// Runs of equal state.
     Runs,
-    /// Counts per cell of this prefix length.
-    Cells {
-        /// Prefix length of a cell.
-        #[serde(deserialize_with = "compact::prefix_length")]
-        prefix_length: u8,
-    },
+    /// Counts per cell.
+    Cells(CellSize),
+}
+
+/// The size of the cells in which `network.map` counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub enum CellSize {
+    /// This prefix length.
+    Prefix(u8),
+    /// In each pool the smallest cells of which it has at most [`MAP_CELLS_FITTING_MAX`](crate::limits::MAP_CELLS_FITTING_MAX).
+    Fitting,
+}
+
+impl CellSize {
+    /// In one byte: no prefix length, so a version that knows none but these refuses it.
+    const FITTING: u8 = u8::MAX;
+
+    /// The prefix length of the cells of a pool.
+    pub fn prefix_length(self, pool: Range) -> u8 {
+        match self {
+            Self::Prefix(length) => length,
+            Self::Fitting => {
+                let (first, last) = (pool.first().bits(), pool.last().bits());
+                let width = pool.family().width();
+                // A whole IPv6 address space has one cell.
+                let cells = |host_bits: u8| match last.checked_shr(host_bits.into()) {
+                    Some(last) => last - (first >> host_bits),
+                    None => 0,
+                };
+                let fits = |host_bits: &u8| cells(*host_bits) < MAP_CELLS_FITTING_MAX;
+                width - (0..width).find(fits).unwrap_or(width)
+            }
+        }
+    }
+}
+
+impl From<CellSize> for u8 {
+    fn from(size: CellSize) -> Self {
+        match size {
+            CellSize::Prefix(length) => length,
+            CellSize::Fitting => CellSize::FITTING,
+        }
+    }
+}
+
+impl TryFrom<u8> for CellSize {
+    type Error = String;
+
+    fn try_from(length: u8) -> Result<Self, String> {
+        match length {
+            0..=128 => Ok(Self::Prefix(length)),
+            Self::FITTING => Ok(Self::Fitting),
+            _ => Err(format!("{length} is not a prefix length")),
+        }
+    }
 }
 
 /// Where the next slice of a `network.map` in cells begins.

@@ -14,7 +14,7 @@ use crate::actors::waits::Wait;
 use crate::core::address::{Address, Range};
 use crate::core::catalog::Naming;
 use crate::core::command::{
-    Acquire, Command, Configure, Filter, LateRenewal, NetworkInput, PoolRef, SubnetRef, Target,
+    Acquire, CellSize, Command, Configure, Filter, LateRenewal, NetworkInput, PoolRef, SubnetRef, Target,
 };
 use crate::core::compact;
 use crate::core::deployment::Deployment;
@@ -220,9 +220,8 @@ pub enum Job {
         network: CompactString,
         /// Only this subnet; only these pools.
         part: Box<(Option<SubnetRef>, Option<PoolRef>)>,
-        /// Prefix length of a cell.
-        #[serde(deserialize_with = "compact::prefix_length")]
-        prefix_length: u8,
+        /// The size of a cell.
+        size: CellSize,
     },
     /// `realm.list`.
     Realms,

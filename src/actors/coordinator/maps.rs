@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Coordinator, Done, Outcomes, lost};
 use crate::actors::Fault;
 use crate::actors::routes::Route;
-use crate::core::command::{Command, MapFormat, PoolRef, SubnetRef};
+use crate::core::command::{CellSize, Command, MapFormat, PoolRef, SubnetRef};
 use crate::core::outcome::{Drawing, Outcome, PoolMap};
 use crate::core::refusal::Refusal;
 use crate::limits::{ANSWER_BYTES_MAX, MAP_CELLS_MAX};
@@ -21,11 +21,11 @@ impl Coordinator {
         &self,
         network: &str,
         part: &(Option<SubnetRef>, Option<PoolRef>),
-        prefix_length: u8,
+        size: CellSize,
     ) -> Outcomes {
         let route = self.route(network)?;
         for _ in 0..=BEGUN_AGAIN_MAX {
-            if let Some(map) = self.map_to_its_end(&route, part, prefix_length).await? {
+            if let Some(map) = self.map_to_its_end(&route, part, size).await? {
                 return Ok(Done::Outcome(map));
             }
         }
@@ -38,9 +38,9 @@ impl Coordinator {
         &self,
         route: &Arc<Route>,
         part: &(Option<SubnetRef>, Option<PoolRef>),
-        prefix_length: u8,
+        size: CellSize,
     ) -> Result<Option<Outcome>, Box<Fault>> {
-        let (format, mut from) = (MapFormat::Cells { prefix_length }, None);
+        let (format, mut from) = (MapFormat::Cells(size), None);
         let (mut pools, mut first): (Vec<PoolMap>, _) = (Vec::new(), None);
         // Bytes of all pools but the last one.
         let mut bytes_before = 0;
@@ -58,7 +58,7 @@ impl Coordinator {
                         pools.push(map);
                     }
                 }
-                within_bounds(&pools, bytes_before, prefix_length)
+                within_bounds(&pools, bytes_before)
                     .map_err(|refusal| Box::new(Fault::Refused(refusal)))
                     .inspect_err(|fault| self.note_answer(route, fault))?;
             }
@@ -71,9 +71,9 @@ impl Coordinator {
 }
 
 /// Judges the pool that was drawn last, after those before it take `bytes_before` in an answer.
-fn within_bounds(pools: &[PoolMap], bytes_before: usize, prefix_length: u8) -> Result<(), Refusal> {
+fn within_bounds(pools: &[PoolMap], bytes_before: usize) -> Result<(), Refusal> {
     let Some(PoolMap { range, drawing, .. }) = pools.last() else { return Ok(()) };
-    let Drawing::Cells { cells, .. } = drawing else { return Ok(()) };
+    let Drawing::Cells { prefix_length, cells } = drawing else { return Ok(()) };
     if cells.len() > MAP_CELLS_MAX {
         let problem = format!(
             "/{prefix_length} cuts pool {range} into more than {MAP_CELLS_MAX} cells; use a shorter prefix length"

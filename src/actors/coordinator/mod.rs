@@ -204,7 +204,7 @@ impl Coordinator {
             Job::Networks { realm, tag, usage, deleted, after, limit } => {
                 self.networks(realm.as_ref(), tag.as_ref(), (usage, deleted), after, limit).await
             }
-            Job::Map { network, part, prefix_length } => self.map_in_cells(&network, &part, prefix_length).await,
+            Job::Map { network, part, size } => self.map_in_cells(&network, &part, size).await,
             Job::Realms => self.realms().await,
             Job::Scopes { network, after, limit } => self.scopes(network.as_deref(), after, limit).await,
             Job::Conflicts => self.conflicts().await,

@@ -9,7 +9,7 @@
 use super::Network;
 use super::holdings::covered;
 use crate::core::address::{Address, Cidr, Range, host_mask};
-use crate::core::command::MapPlace;
+use crate::core::command::{CellSize, MapPlace};
 use crate::core::outcome::{Drawing, Outcome, PoolMap};
 use crate::core::refusal::Refusal;
 use crate::core::state::Entry;
@@ -25,7 +25,7 @@ impl Network {
     pub(super) fn map_cells(
         &self,
         pools: &[usize],
-        prefix_length: u8,
+        size: CellSize,
         from: Option<&MapPlace>,
     ) -> Result<Outcome, Refusal> {
         let version = self.config.version;
@@ -35,7 +35,7 @@ impl Network {
         let pools = if from.is_some_and(|from| from.version != version) { &[] } else { &pools[begins..] };
         for (place, &index) in pools.iter().enumerate() {
             let range = self.layout.pools[index].range;
-            let width = range.family().width();
+            let (width, prefix_length) = (range.family().width(), size.prefix_length(range));
             if prefix_length > width {
                 let problem = format!("must be 0 to {width} for pool {range}");
                 return Err(Refusal::invalid("cell_prefix_length", problem));

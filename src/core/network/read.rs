@@ -234,7 +234,7 @@ impl Network {
         let draw = match format {
             MapFormat::Text => Self::draw_text,
             MapFormat::Runs => Self::draw_runs,
-            MapFormat::Cells { prefix_length } => return Ok(read(self.map_cells(&pools, prefix_length, from)?)),
+            MapFormat::Cells(size) => return Ok(read(self.map_cells(&pools, size, from)?)),
         };
         let mut drawn = Vec::with_capacity(pools.len());
         let mut bytes = 0;

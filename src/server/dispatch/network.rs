@@ -5,7 +5,7 @@ use compact_str::CompactString;
 use super::{Errand, act, configure, version};
 use crate::actors::coordinator::Job;
 use crate::core::address::Range;
-use crate::core::command::{Command, Configure, MapFormat, PoolInput, PoolRemoval, ReservedInput};
+use crate::core::command::{CellSize, Command, Configure, MapFormat, PoolInput, PoolRemoval, ReservedInput};
 use crate::core::types::Name;
 use crate::server::render::Shape;
 use crate::server::{forms, input};
@@ -43,10 +43,8 @@ pub(super) fn map(ask: params::NetworkMap) -> Result<Errand, RpcError> {
     let format = match (ask.format.unwrap_or(WireMap::Text), ask.cell_prefix_length) {
         (WireMap::Text, None) => MapFormat::Text,
         (WireMap::Runs, None) => MapFormat::Runs,
-        (WireMap::Cells, Some(length)) => MapFormat::Cells { prefix_length: length.length() },
-        (WireMap::Cells, None) => {
-            return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` is needed with format `cells`"));
-        }
+        (WireMap::Cells, Some(length)) => MapFormat::Cells(CellSize::Prefix(length.length())),
+        (WireMap::Cells, None) => MapFormat::Cells(CellSize::Fitting),
         (WireMap::Text | WireMap::Runs, Some(_)) => {
             return Err(RpcError::invalid("cell_prefix_length", "`cell_prefix_length` goes with format `cells` only"));
         }
@@ -54,9 +52,9 @@ pub(super) fn map(ask: params::NetworkMap) -> Result<Errand, RpcError> {
     let (subnet, pool) = (ask.subnet.map(input::subnet_ref), ask.pool.map(input::pool_ref));
     let part = Box::new((subnet, pool));
     Ok(match format {
-        MapFormat::Cells { prefix_length } => {
+        MapFormat::Cells(size) => {
             let network = input::network_text(&ask.network);
-            Errand::act(vec![network.clone()], Job::Map { network, part, prefix_length })
+            Errand::act(vec![network.clone()], Job::Map { network, part, size })
         }
         MapFormat::Text | MapFormat::Runs => Errand::One(ask.network, Command::Map { part, format, from: None }),
     })

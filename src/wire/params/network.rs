@@ -154,7 +154,7 @@ params! { read
         pool?: PoolRef,
         /// The format; text if left out.
         format?: MapFormat,
-        /// Size of a cell, for the format cells.
+        /// Size of a cell, for the format cells; if left out, each pool is cut into at most 4096, and tells its size.
         cell_prefix_length?: PrefixLength,
     }
 }

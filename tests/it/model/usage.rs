@@ -53,7 +53,7 @@ impl Model {
         let format = args.word("format", &["text", "runs", "cells"])?.unwrap_or("text");
         let cell = args.number("cell_prefix_length", 1, 128)?;
         args.end()?;
-        if (format == "cells") != cell.is_some() {
+        if format != "cells" && cell.is_some() {
             return Err(ModelError::plain("invalid_argument"));
         }
         let n = self.network_named(&reference)?;

@@ -21,7 +21,7 @@ fn held(subnets: Vec<SubnetConfig>, offsets: impl Iterator<Item = u32>) -> Netwo
 
 fn slice(network: &Network, prefix_length: u8, from: Option<Box<MapPlace>>) -> (Vec<PoolMap>, Option<Box<MapPlace>>) {
     let part = Box::new((None, None));
-    let ask = Command::Map { part, format: MapFormat::Cells { prefix_length }, from };
+    let ask = Command::Map { part, format: MapFormat::Cells(CellSize::Prefix(prefix_length)), from };
     match network.decide(&ask, Net::new(&[]).context()).unwrap().outcome {
         Outcome::Map { pools, next, .. } => (pools, next),
         other => panic!("{other:?}"),
@@ -98,4 +98,19 @@ fn what_drains_is_taken_in_each_of_its_cells() {
     let (cells, _) = cells(&held(vec![draining], 5..7), 26);
     let at = |n| address(&format!("10.0.0.{n}"));
     assert_eq!(cells, [(at(0), 2, 62, 0), (at(64), 0, 64, 0), (at(128), 0, 64, 0), (at(192), 0, 64, 0)]);
+}
+
+#[test]
+fn a_pool_whose_cells_are_not_sized_is_cut_into_the_smallest_of_which_it_has_4096() {
+    for (pool, length) in [
+        ("10.0.0.7-10.0.0.7", 32),
+        ("10.0.0.255-10.0.16.254", 32),
+        ("10.0.0.255-10.0.16.255", 31),
+        ("10.0.0.0-10.0.255.255", 28),
+        ("0.0.0.0-255.255.255.255", 12),
+        ("2001:db8::-2001:db8::ffff:ffff:ffff:ffff", 76),
+        ("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 12),
+    ] {
+        assert_eq!(CellSize::Fitting.prefix_length(pool.parse().unwrap()), length, "{pool}");
+    }
 }

@@ -347,8 +347,9 @@ impl<'a> Dice<'a> {
             1 => Command::List(Box::new(self.list(network))),
             2 => Command::Usage,
             3 => {
-                let prefix_length = self.of(&[30, 126, 32]);
-                let format = self.of(&[MapFormat::Text, MapFormat::Runs, MapFormat::Cells { prefix_length }]);
+                let lengths = [30, 126, 32].map(CellSize::Prefix);
+                let size = self.of(&[lengths[0], lengths[1], lengths[2], CellSize::Fitting]);
+                let format = self.of(&[MapFormat::Text, MapFormat::Runs, MapFormat::Cells(size)]);
                 let subnet = self.maybe(3, |dice| dice.subnet_ref(network));
                 Command::Map {
                     part: Box::new((subnet, self.maybe(3, |dice| dice.pool_ref(network)))),
