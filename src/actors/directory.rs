@@ -315,7 +315,9 @@ impl Handler<SettleAct> for Directory {
                         self.shared.routes.publish(route);
                         self.catalog.put(listing_of(&standing.config, &standing.subnets));
                     }
-                    Err(problem) => tracing::error!(network = %id, problem, "a new network cannot be served"),
+                    Err(misfit) => {
+                        tracing::error!(network = %id, problem = misfit.to_string(), "a new network cannot be served")
+                    }
                 }
             }
             Some(_) | None => self.publish(&standing),

@@ -541,7 +541,8 @@ impl NetworkActor {
                 self.shared.reloaded(self.network.config(), self.network.subnets());
                 tracing::info!(network = %self.id(), incarnation, "loaded again from the store");
             }
-            Err(problem) => {
+            Err(misfit) => {
+                let problem = misfit.to_string();
                 tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it \
                  cannot be loaded");
                 self.phase = Phase::Stopped(StopReason::Unloadable);

@@ -15,7 +15,7 @@ use actix::prelude::*;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
-pub(super) use self::loading::networks_of;
+pub(super) use self::loading::{Built, networks_of};
 pub use self::recall::RegisterMemory;
 pub use self::starting::{CannotOwn, Parts, Unloadable, start};
 use super::clock::{Clock, Moment, ShardClock};

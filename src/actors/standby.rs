@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::service::networks_of;
+use super::service::{Built, networks_of};
 use crate::core::deployment::Deployment;
 use crate::core::network::Network;
 use crate::core::state::{Key, State, Step};
@@ -85,7 +85,11 @@ impl StandbyShard {
     fn of(shard: ShardId, image: ShardImage) -> Result<Self, String> {
         let (head, deployments) = (image.head, image.deployments.iter().cloned().collect());
         // The generation floor, and since when it is served, are known when it is taken over.
-        let networks = networks_of(vec![(shard, image)], Generation(0))?;
+        let Built { networks, misfits } = networks_of(vec![(shard, image)], Generation(0))?;
+        // Its owner may serve from memory what this node would have to stop.
+        if let Some(misfit) = misfits.first() {
+            return Err(format!("network {} cannot be loaded: {misfit}", misfit.id()));
+        }
         let networks = networks.into_iter().map(|network| (network.config().id, network)).collect();
         Ok(Self { head, networks, deployments })
     }
@@ -147,7 +151,8 @@ impl StandbyShard {
                 (Step { key: Key::Deployment, state: None, .. }, _) => drop(self.deployments.remove(&id)),
                 (step, Some(network)) => drop(network.apply_before(step, act.steps.get(at + 1), time)),
                 (Step { key: Key::Config, state: Some(State::Config(config)), .. }, None) => {
-                    let made = Network::load(Arc::clone(config), Vec::new(), Vec::new(), Generation(0), time)?;
+                    let made = Network::load(Arc::clone(config), Vec::new(), Vec::new(), Generation(0), time)
+                        .map_err(|misfit| misfit.to_string())?;
                     self.networks.insert(id, made);
                 }
                 (step, None) => return Err(format!("network {id} is changed at {:?} and is not there", step.key)),

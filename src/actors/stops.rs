@@ -67,7 +67,7 @@ impl StopReason {
             Self::Unloadable => (
                 "because what the store has of it cannot be loaded",
                 "the other networks go on",
-                "what is wrong with it, and while it is so a restart is refused: bring a backup back",
+                "what is wrong with it, which no restart mends: bring a backup back",
             ),
             Self::Differs => (
                 "because its self-check found that memory and store differ about it",

@@ -131,8 +131,7 @@ pub fn network_stopped(reason: Option<&str>) -> &'static str {
              the two differ in (deploy/README.md, \"What is served is what is stored\")"
         }
         Some("unloadable") => {
-            "no restart, which would be refused: `allod export > register.jsonl` has all but this network, which is as it was \
-             in the last \
+            "no restart mends that: `allod export > register.jsonl` has all but this network, which is as it was in the last \
              backup (`allod restore BACKUP --data DIR`)"
         }
         _ => "start the server again (`allod serve`): that loads the network again; its log says why",

@@ -33,7 +33,7 @@ fn stopped_hint(why: StopReason) -> &'static str {
             "`journalctl -u allod -p err` says why: report it; `systemctl restart allod` serves it again"
         }
         StopReason::Unloadable => {
-            "no restart, which would be refused: `allod export > register.jsonl` has the others, a backup has it as it was"
+            "no restart mends that: `allod export > register.jsonl` has the others, a backup has it as it was"
         }
     }
 }

@@ -12,8 +12,9 @@ use allod::core::network::Entries;
 use allod::store::{ShardImage, Store};
 use serde_json::{Value, json};
 
-use crate::faulty::Fault;
+use crate::faulty::{Fault, FaultyStore};
 use crate::self_check::{create, until_found};
+use crate::stores;
 use crate::support::{Client, TestServer, http, line, patient, wait_for};
 
 /// `lan` holds something that the store lacks, which was found; `dmz` does not. `a` holds an address in each, and deployment
@@ -205,19 +206,21 @@ fn a_network_that_is_not_what_is_stored_keeps_its_memory_where_its_actor_dies_wh
     assert_eq!(refused["error"]["data"]["reason"], "differs", "{refused}");
 }
 
+/// Makes what is read of networks in which anybody holds anything contradict itself: the last holder holds another address, too.
+fn torn(image: &mut ShardImage) {
+    for network in &mut image.networks {
+        let mut entries: Vec<_> = std::mem::take(&mut network.entries).into_iter().collect();
+        let again = entries.last().map(|(_, entry)| ("10.0.7.7".parse().unwrap(), entry.clone()));
+        entries.extend(again);
+        network.entries = Entries::of_any_order(entries);
+    }
+}
+
 /// For a while the store has something of it that cannot be loaded, until somebody repairs that.
 #[test]
 fn a_network_that_crashed_too_often_stays_stopped_where_it_could_not_be_loaded_in_between() {
     let before_work = |command: &Asked| assert!(!matches!(command, Asked::Usage), "as asked");
     let (server, mut client) = crashed_with(Hooks { before_work: Some(Arc::new(before_work)), ..patient() });
-    let torn = |image: &mut ShardImage| {
-        for network in &mut image.networks {
-            let mut entries: Vec<_> = std::mem::take(&mut network.entries).into_iter().collect();
-            let again = entries.last().map(|(_, entry)| ("10.0.7.7".parse().unwrap(), entry.clone()));
-            entries.extend(again);
-            network.entries = Entries::of_any_order(entries);
-        }
-    };
     *server.store.reads_as.lock().unwrap() = Some(Box::new(torn));
     assert_eq!(client.kind("network.usage", json!({"network": "lan"})), "not_ready");
     let ready = || http(server.running.http, "GET /readyz", b"").1;
@@ -228,6 +231,55 @@ fn a_network_that_crashed_too_often_stays_stopped_where_it_could_not_be_loaded_i
     wait_for("that it can be", || client.kind("ip.allocate", ask.clone()) != "not_ready");
     let refused = client.call("ip.allocate", ask);
     assert_eq!(refused["error"]["data"]["reason"], "crashes", "{refused}");
+}
+
+#[test]
+fn a_start_stops_a_network_that_cannot_be_loaded_and_serves_the_others() {
+    let open = stores::reopened(4);
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.client();
+    create(&mut client, "lan", "10.0.0.0/16");
+    client.ok("network.create", json!({"name": "cloud", "kind": "dynamic"}));
+    create(&mut client, "dmz", "10.9.0.0/24");
+    let mac = "52:54:00:12:34:56";
+    let held = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "scope": "torn", "mac": mac}));
+    let bound = json!({"network": "cloud", "address": "192.0.2.7", "owner": "vm", "claimant": "vm"});
+    client.ok("ip.bind", bound.clone());
+    server.stop();
+
+    let read = FaultyStore::around(open());
+    *read.reads_as.lock().unwrap() = Some(Box::new(torn));
+    let server = TestServer::over(read, |_| {});
+    let mut client = server.client();
+    let granted = client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
+    let ready = http(server.running.http, "GET /readyz", b"");
+    assert!(ready.0 == 200 && ready.1.contains("cannot be loaded"), "{ready:?}");
+    for (method, ask) in [
+        ("ip.allocate", json!({"network": "lan", "owner": "b"})),
+        ("ip.get", json!({"network": "lan", "address": held["address"]})),
+        ("network.usage", json!({"network": "lan"})),
+        ("network.delete", json!({"network": "lan", "force": true})),
+        // What lists everything is refused, not short.
+        ("ip.list", json!({"scope": "torn"})),
+        ("scope.list", json!({})),
+    ] {
+        let refused = client.call(method, ask);
+        assert_eq!(refused["error"]["data"]["reason"], "unloadable", "{method}: {refused}");
+    }
+    // What is in it is nobody else's.
+    assert_eq!(client.kind("ip.allocate", json!({"network": "dmz", "owner": "b", "mac": mac})), "already_in_use");
+    let subnet = |cidr: &str| json!({"network": "dmz", "cidr": cidr, "pools": [{"range": cidr}]});
+    assert_eq!(client.kind("subnet.add", subnet("10.0.0.0/24")), "overlap");
+    assert_eq!(client.kind("subnet.add", subnet("192.0.2.0/24")), "already_in_use");
+    server.stop();
+
+    let server = TestServer::over(open(), |_| {});
+    let mut client = server.client();
+    let again = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "scope": "torn"}));
+    assert_eq!((&again["address"], &again["created"]), (&held["address"], &json!(false)));
+    let next = client.ok("ip.allocate", json!({"network": "lan", "owner": "b"}));
+    assert!(next["generation"].as_u64() > granted["generation"].as_u64(), "{next}");
+    assert_eq!(client.ok("ip.bind", bound)["created"], json!(false));
 }
 
 #[test]

@@ -130,8 +130,8 @@ impl Coordinator {
         let Some(route) = self.shared.routes.find(input.name.as_str()) else { return Err(refusal.into()) };
         let Outcome::Network(view) = self.ask(&route, Command::Show).await? else { return Err(lost()) };
         let NetworkView { config, subnets, .. } = *view.clone();
-        let present = Network::load(config, subnets, Vec::new(), Generation(0), ShardTime(0)).map_err(|problem| {
-            tracing::error!(network = %route.id, problem, "a network that is served cannot be compared");
+        let present = Network::load(config, subnets, Vec::new(), Generation(0), ShardTime(0)).map_err(|misfit| {
+            tracing::error!(network = %route.id, problem = misfit.to_string(), "a network that is served cannot be compared");
             lost()
         })?;
         let differs = present.differs_from(input);

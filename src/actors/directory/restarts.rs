@@ -93,8 +93,8 @@ impl Directory {
                     published.note_stopped(stopped);
                     act.started_again(network, lane, published, permits);
                 }
-                Err(problem) => {
-                    tracing::error!(network = %id, problem, "what the store has of it cannot be loaded");
+                Err(misfit) => {
+                    tracing::error!(network = %id, problem = misfit.to_string(), "what the store has of it cannot be loaded");
                     // Once it can be, what stopped it stops it still.
                     restart.into_iter().for_each(|restart| restart.stopped = stopped);
                     published.note_loading(false);

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::deployments::{self, OddDeployment};
 use crate::actors::network::{Compare, Seen, StopAsOdd};
 use crate::actors::routes::Route;
-use crate::actors::service::{Shared, networks_of};
+use crate::actors::service::{Built, Shared, networks_of};
 use crate::core::address::Address;
 use crate::core::network::{Network, Odd};
 use crate::core::state::Key;
@@ -99,12 +99,16 @@ pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, S
     let mut look = Look { head: differs(shared, shard, &head), ..Look::default() };
     look.deployments = deployments::odd(shared, shard, std::mem::take(&mut image.deployments))?;
     let stored = networks_of(vec![(shard, image)], Generation(0));
-    let stored = stored.map_err(|problem| StoreError::Damaged(problem.into()))?;
+    let Built { networks, misfits } = stored.map_err(|problem| StoreError::Damaged(problem.into()))?;
     let mut stored: BTreeMap<NetworkId, Arc<Network>> =
-        stored.into_iter().map(|network| (network.config().id, Arc::new(network))).collect();
+        networks.into_iter().map(|network| (network.config().id, Arc::new(network))).collect();
     let of_shard = |route: &Arc<Route>| route.lane.shard == shard;
     let served = shared.routes.all().into_iter().filter(of_shard).map(|route| route.id);
     let ids: BTreeSet<NetworkId> = stored.keys().copied().chain(served).collect();
+    if let Some(misfit) = misfits.iter().find(|misfit| !is_stopped(shared, misfit.id())) {
+        let problem = format!("network {} cannot be loaded: {misfit}", misfit.id());
+        return Err(StoreError::Damaged(problem.into()));
+    }
     for id in ids {
         // A network without differences is dropped at once.
         match compare(shared, id, stored.remove(&id)).await {

@@ -6,7 +6,7 @@ use super::{CannotOwn, Unloadable};
 use crate::actors::clock::Clock;
 use crate::actors::standby::{Standby, StandbyShard};
 use crate::core::deployment::Deployment;
-use crate::core::network::Network;
+use crate::core::network::{Misfit, Network};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::store::{Head, NetworkImage, ShardId, ShardImage, Store, StoreError, Token, chain};
 
@@ -87,11 +87,20 @@ pub(super) async fn take_and_load(
 /// The records of deployments, each with the id under which it is stored.
 pub(super) type DeploymentRecords = Vec<(NetworkId, Arc<Deployment>)>;
 
-/// Builds everything that was taken, ready to be served: networks by id, and the records of deployments.
+/// Networks that were built.
+#[derive(Debug, Default)]
+pub(in crate::actors) struct Built {
+    /// Those that can be served, by id.
+    pub networks: Vec<Network>,
+    /// Those that cannot.
+    pub misfits: Vec<Misfit>,
+}
+
+/// Builds everything that was taken, ready to be served, and the records of deployments.
 pub(super) async fn networks_and_records(
     taken: Vec<(ShardId, TakenShard)>,
     floor: Generation,
-) -> (Result<Vec<Network>, String>, DeploymentRecords) {
+) -> (Result<Built, String>, DeploymentRecords) {
     let (mut images, mut networks, mut records) = (Vec::new(), Vec::new(), Vec::new());
     for (shard, taken) in taken {
         match taken {
@@ -116,12 +125,12 @@ pub(super) async fn networks_and_records(
         tokio::task::spawn_blocking(move || networks_of(images, floor)).await
     };
     let crashed = || Err("the thread that builds the networks crashed".to_owned());
-    let networks = built.unwrap_or_else(|_| crashed()).map(|mut built| {
-        networks.append(&mut built);
-        networks.sort_unstable_by_key(|network| network.config().id);
-        networks
+    let built = built.unwrap_or_else(|_| crashed()).map(|mut built| {
+        built.networks.append(&mut networks);
+        built.networks.sort_unstable_by_key(|network| network.config().id);
+        built
     });
-    (networks, records)
+    (built, records)
 }
 
 /// From this many networks on, a further thread for building them is worth its cost.
@@ -130,11 +139,11 @@ const NETWORKS_A_THREAD_MIN: usize = 64;
 /// thread.
 const RECORDS_ELSEWHERE_MIN: usize = 10_000;
 
-/// Builds the networks of all images, on as many threads as there are processors; sorted by id.
-pub(in crate::actors) fn networks_of(
-    images: Vec<(ShardId, ShardImage)>,
-    floor: Generation,
-) -> Result<Vec<Network>, String> {
+/// Builds the networks of all images, on as many threads as there are processors.
+///
+/// # Errors
+/// A thread crashed.
+pub(in crate::actors) fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: Generation) -> Result<Built, String> {
     let of_shard = |(_, image): (ShardId, ShardImage)| {
         let time = image.head.time;
         image.networks.into_iter().map(move |network| (time, network))
@@ -144,24 +153,29 @@ pub(in crate::actors) fn networks_of(
     let others = std::thread::available_parallelism().map_or(1, usize::from).min(useful).saturating_sub(1);
     let left = Mutex::new(images.into_iter());
     let build = || {
-        let mut built = Vec::new();
+        let mut built = Built::default();
         loop {
             // Only `next` is called under the lock.
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((time, image)) = next else { return Ok(built) };
-            let id = image.config.id;
-            let network = Network::load(image.config, image.subnets, image.entries, floor, time)
-                .map_err(|problem| format!("network {id} cannot be loaded: {problem}"))?;
-            built.push(network);
+            match Network::load(image.config, image.subnets, image.entries, floor, time) {
+                Ok(network) => built.networks.push(network),
+                Err(misfit) => built.misfits.push(*misfit),
+            }
         }
     };
-    let parts: Vec<Result<Vec<Network>, String>> = std::thread::scope(|scope| {
+    let parts: Vec<Result<Built, String>> = std::thread::scope(|scope| {
         let building: Vec<_> = (0..others).map(|_| scope.spawn(build)).collect();
         let own = build();
         let crashed = || Err("a thread that builds networks crashed".to_owned());
         building.into_iter().map(|part| part.join().unwrap_or_else(|_| crashed())).chain([own]).collect()
     });
-    let mut networks: Vec<Network> = parts.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-    networks.sort_unstable_by_key(|network| network.config().id);
-    Ok(networks)
+    let mut all = Built::default();
+    for part in parts {
+        let Built { networks, misfits } = part?;
+        all.networks.extend(networks);
+        all.misfits.extend(misfits);
+    }
+    all.networks.sort_unstable_by_key(|network| network.config().id);
+    Ok(all)
 }

@@ -1,14 +1,14 @@
 //! Starts the actors: takes the shards, loads them, starts a committer, the directory and one actor for each network.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
 
-use super::loading::{networks_and_records, take_and_load};
+use super::loading::{Built, networks_and_records, take_and_load};
 use super::{Hooks, Shared};
-use crate::actors::Fatal;
 use crate::actors::clock::{Clock, ShardClock};
 use crate::actors::committer::Committer;
 use crate::actors::deployments::Deployments;
@@ -23,11 +23,13 @@ use crate::actors::published::Published;
 use crate::actors::reactor::Reactor;
 use crate::actors::recorded::Recorded;
 use crate::actors::reserve::Reserve;
-use crate::actors::routes::{Lane, Routes};
+use crate::actors::routes::{Lane, Route, Routes};
 use crate::actors::standby::Standby;
 use crate::actors::sweeps::Sweeps;
 use crate::actors::timers::{self, Timers};
-use crate::core::network::Network;
+use crate::actors::{Fatal, StopReason};
+use crate::core::network::{Misfit, Network};
+use crate::core::types::NetworkId;
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
 use crate::store::{Head, Seq, ShardId, Store, StoreError, StoreInfo};
@@ -104,11 +106,13 @@ pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let heads: Vec<(ShardId, Head)> = taken.iter().map(|(shard, taken)| (*shard, taken.head())).collect();
     let shared = shared_of(parts, info, &heads);
     start_committers(&shared, heads);
-    let (networks, records) = networks_and_records(taken, shared.generations.floor(shared.clock.wall())).await;
+    let (built, records) = networks_and_records(taken, shared.generations.floor(shared.clock.wall())).await;
     let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
-    let built =
-        filled.and(networks.and_then(|networks| Ok((Directory::new(Arc::clone(&shared), &networks)?, networks))));
-    let (directory, networks) = match built {
+    let built = filled.and(built).and_then(|built| {
+        let (networks, misfits) = with_misfits(built, &shared);
+        Ok((Directory::new(Arc::clone(&shared), &networks)?, networks, misfits))
+    });
+    let (directory, networks, misfits) = match built {
         Ok(built) => built,
         Err(problem) => {
             shared.retire(&problem);
@@ -117,7 +121,7 @@ pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     };
     let directory = mailbox::start(&shared.reactors[0], BOUNDED_ELSEWHERE, move || directory);
     let _ = shared.directory.set(directory);
-    start_networks(&shared, networks);
+    start_networks(&shared, networks, &misfits);
     scribe::start(&shared);
     Ok(shared)
 }
@@ -190,8 +194,22 @@ fn start_committers(shared: &Arc<Shared>, heads: Vec<(ShardId, Head)>) {
     let _ = shared.committers.set(committers); // Set once: `shared` was made just before.
 }
 
+/// Networks that cannot be served, by id.
+type Misfits = BTreeMap<NetworkId, Misfit>;
+
+/// All networks by id: those that cannot be served have what fits together of them.
+fn with_misfits(built: Built, shared: &Shared) -> (Vec<Network>, Misfits) {
+    let Built { mut networks, misfits } = built;
+    for misfit in &misfits {
+        let floor = shared.generations.floor(shared.clock.wall());
+        networks.push(misfit.in_part(floor, shared.shard_time(shared.shard_of(misfit.id()))));
+    }
+    networks.sort_unstable_by_key(|network| network.config().id);
+    (networks, misfits.into_iter().map(|misfit| (misfit.id(), misfit)).collect())
+}
+
 /// Starts an actor for each network, and publishes them all at once: their names are known before anybody can ask.
-fn start_networks(shared: &Arc<Shared>, networks: Vec<Network>) {
+fn start_networks(shared: &Arc<Shared>, networks: Vec<Network>, misfits: &Misfits) {
     for network in &networks {
         let id = network.config().id;
         let since = (shared.feed.tip(shared.shard_of(id)).seq, BEHIND);
@@ -202,8 +220,32 @@ fn start_networks(shared: &Arc<Shared>, networks: Vec<Network>) {
         .map(|network| {
             let id = network.config().id;
             let lane = Arc::new(Lane::new(id, shared.shard_of(id)));
-            shared.start_network(network, lane, Arc::new(Published::default()))
+            let published = Arc::new(Published::default());
+            match misfits.get(&id) {
+                Some(misfit) => start_stopped(shared, network, lane, published, misfit),
+                None => shared.start_network(network, lane, published),
+            }
         })
         .collect();
     shared.routes.fill(routes);
+}
+
+/// Starts the actor of a network that answers nothing: a register is not kept from everybody because of one network. What any
+/// of its entries has is its own, so that nobody is given that meanwhile.
+fn start_stopped(
+    shared: &Arc<Shared>,
+    network: Network,
+    lane: Arc<Lane>,
+    published: Arc<Published>,
+    misfit: &Misfit,
+) -> Route {
+    let config = Arc::clone(network.config());
+    let problem = misfit.to_string();
+    tracing::error!(network = %config.id, problem, "what the store has of it cannot be loaded");
+    published.note_stopped(Some(StopReason::Unloadable));
+    let route = shared.start_network(network, lane, published);
+    route.published.set_scopes(misfit.scopes().into_iter().collect());
+    shared.macs.add(&config.realm, config.id, misfit.macs());
+    shared.recorded.add(&config.realm, config.id, misfit.recorded());
+    route
 }

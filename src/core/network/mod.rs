@@ -34,6 +34,7 @@ mod layout;
 mod left;
 mod lifecycle;
 mod limits;
+mod misfit;
 mod no_capacity;
 mod past;
 mod pick;
@@ -58,6 +59,7 @@ mod way_back;
 pub use compare::{Compared, Odd};
 pub use configure::{create, pool_differs_from, subnet_differs_from, subnets_taken_by};
 pub use holdings::Entries;
+pub use misfit::Misfit;
 pub use waiting::{Opened, Reach};
 pub use way_back::WayBack;
 
@@ -69,7 +71,7 @@ use super::outcome::Decision;
 use super::refusal::{Missing, Refusal};
 use super::state::{Entry, Key, NetworkConfig, NetworkKind, Policy, State, Step, SubnetConfig};
 use super::types::{Generation, Mac, ShardTime, SlotKey, Version};
-use holdings::{Holdings, Unfit};
+use holdings::Holdings;
 use layout::Layout;
 use past::Past;
 
@@ -123,32 +125,33 @@ impl Network {
     /// shorter.
     ///
     /// # Errors
-    /// A sentence that says what does not fit together. Such a network must not be served.
+    /// What does not fit together. Such a network must not be served.
     pub fn load(
         config: Arc<NetworkConfig>,
         mut subnets: Vec<Arc<SubnetConfig>>,
         entries: impl Into<Entries>,
         floor: Generation,
         since: ShardTime,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Box<Misfit>> {
         subnets.sort_by_key(|subnet| subnet.position);
+        match entries.into().settle(since) {
+            Ok(settled) => Ok(Self::over(config, subnets, settled, floor)),
+            Err((unfit, entries)) => Err(Box::new(Misfit::new(&unfit, config, subnets, entries))),
+        }
+    }
+
+    /// Over holdings, with the highest generation among them.
+    fn over(
+        config: Arc<NetworkConfig>,
+        subnets: Vec<Arc<SubnetConfig>>,
+        (holdings, of_entries): (Holdings, Generation),
+        floor: Generation,
+    ) -> Self {
         let of_subnets = subnets.iter().map(|subnet| Generation(subnet.first_generation().0.saturating_sub(1)));
-        let (holdings, of_entries) = entries.into().settle(since).map_err(|unfit| {
-            let name = &config.name;
-            match unfit {
-                Unfit::NotFirst(address) => {
-                    format!("network `{name}`: {address} is not the first address of its block")
-                }
-                Unfit::Twice(address) => format!("network `{name}`: two records cover {address}"),
-                Unfit::HoldsTwo(holder, one, other) => {
-                    format!("network `{name}`: {holder} holds both {one} and {other}")
-                }
-            }
-        })?;
         let highest = of_subnets.chain([of_entries]).fold(floor, Generation::max);
         let layout = Layout::build(&config, &subnets, &holdings, Layout::default());
         let next_generation = Generation(highest.0 + 1);
-        Ok(Self { config, subnets, holdings, layout, past: Past::default(), next_generation, freed: 0, gone: false })
+        Self { config, subnets, holdings, layout, past: Past::default(), next_generation, freed: 0, gone: false }
     }
 
     /// Serves the network from `since` on with the state it already has, as if it had been loaded just now.

@@ -117,21 +117,42 @@ impl Entries {
     }
 
     /// The holdings of a network that is served from `since` on, and the highest generation among the entries.
-    pub(in crate::core::network) fn settle(mut self, since: ShardTime) -> Result<(Holdings, Generation), Unfit> {
+    ///
+    /// # Errors
+    /// Why they are not those of one network, and all of them.
+    pub(in crate::core::network) fn settle(
+        mut self,
+        since: ShardTime,
+    ) -> Result<(Holdings, Generation), (Unfit, Self)> {
         self.0.take_in();
-        let Indexing { mut holdings, v4, v6, some: _, highest, before: _, unfit } = *self.0;
-        if let Some((unfit, _)) = unfit {
-            return Err(unfit);
+        if let Some((unfit, _)) = &self.0.unfit {
+            return Err((unfit.clone(), self));
         }
-        // A tree that is built from ascending entries is filled from one side to the other.
-        holdings.v4 = BTreeMap::from_iter(v4);
-        holdings.v6 = BTreeMap::from_iter(v6);
-        holdings.serve_from(since);
-        Ok((holdings, highest))
+        Ok(self.0.settle(since))
+    }
+
+    /// As [`Entries::settle`], without the entries that do not fit those before them.
+    pub(in crate::core::network) fn settle_in_part(self, since: ShardTime) -> (Holdings, Generation) {
+        let mut fitting = Indexing::default();
+        for (address, entry) in self {
+            fitting.some.push(Waiting { address, entry, owner: (0, None) });
+            fitting.take_in();
+            fitting.unfit = None;
+        }
+        fitting.settle(since)
     }
 }
 
 impl Indexing {
+    fn settle(self, since: ShardTime) -> (Holdings, Generation) {
+        let Self { mut holdings, v4, v6, some: _, highest, before: _, unfit: _ } = self;
+        // A tree that is built from ascending entries is filled from one side to the other.
+        holdings.v4 = BTreeMap::from_iter(v4);
+        holdings.v6 = BTreeMap::from_iter(v6);
+        holdings.serve_from(since);
+        (holdings, highest)
+    }
+
     /// Indexes the last entries.
     fn take_in(&mut self) {
         let mut some = std::mem::take(&mut self.some);

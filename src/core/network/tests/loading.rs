@@ -11,7 +11,7 @@ fn entries_of(network: &Network) -> Listed {
     all.map(|(address, entry)| (address, entry.clone())).collect()
 }
 
-fn load(net: &Net, entries: Listed) -> Result<Network, String> {
+fn load(net: &Net, entries: Listed) -> Result<Network, Box<Misfit>> {
     let (config, subnets) = (Arc::clone(&net.network.config), net.network.subnets.clone());
     Network::load(config, subnets, entries, Generation(0), ShardTime(0))
 }
@@ -97,8 +97,14 @@ fn entries_that_are_not_those_of_one_network_are_refused_by_what_is_wrong_with_t
     let says = |change: &dyn Fn(&mut Listed), part: &str| {
         let mut entries = good.clone();
         change(&mut entries);
-        let problem = load(&net, entries).unwrap_err();
-        assert!(problem.contains(part), "{problem}");
+        let count = entries.len();
+        let misfit = load(&net, entries).unwrap_err();
+        assert!(misfit.to_string().contains(part), "{misfit}");
+        // All that contradicts nothing before it.
+        let in_part = misfit.in_part(Generation(0), ShardTime(0));
+        in_part.check().unwrap();
+        assert_eq!(in_part.counts().reservations, if count > good.len() { 3 } else { 2 });
+        assert_eq!(misfit.scopes().len(), 1);
     };
     let at = |owner: &str| {
         let is = |entry: &Entry| matches!(entry, Entry::Held(held) if held.holder == holder(owner));
