@@ -83,7 +83,8 @@ pub const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Bytes after which a network hands what it has so far to the committer.
 pub const UNIT_BYTES_MAX: usize = BATCH_BYTES_MAX / 4;
 /// Bytes of one act, which must become durable as a whole and so must fit into a segment of the log. Only the move of a subnet
-/// comes near it, with some 600 000 reservations of usual length; a larger one is refused.
+/// comes near it, with some 600 000 reservations of usual length, and a list of thousands of subnets with all tags, zones and
+/// notes that they may have; larger ones are refused.
 pub const ACT_BYTES_MAX: usize = 48 << 20;
 /// Bytes of one commit of a request that could also be made in parts: an `ip.acquire` with `exact`, the plan of a deployment,
 /// and the end of a plan. The bound keeps other clients from waiting for it long. Some 50 000 released reservations.
@@ -302,6 +303,8 @@ const _: () = assert!(NODE_LEASE_LAPSES_MS < NODE_LEASE_MS && NODE_LEASE_RENEWED
 const _: () = assert!(HANDOVER_QUIET_MS + NODE_LEASE_MS <= HANDOVER_HOLD_MS);
 const _: () = assert!(SHARDS_OF_NEW > 0 && SHARDS_OF_NEW <= SHARDS_MAX);
 const _: () = assert!(UNIT_CHANGES_MAX <= BATCH_CHANGES_MAX);
+// Beside a list of subnets in one unit there is what the unit has so far (`Shared::fits_one_commit`).
+const _: () = assert!(UNIT_BYTES_MAX <= ACT_BYTES_MAX / 16);
 const _: () = assert!(BATCH_BYTES_MAX <= PARTED_BYTES_MAX && PARTED_BYTES_MAX <= ACT_BYTES_MAX);
 const _: () = assert!(EXPIRE_STEPS_MAX <= BATCH_CHANGES_MAX);
 const _: () = assert!(ACQUIRE_IPS_MAX * 2 <= BATCH_CHANGES_MAX);

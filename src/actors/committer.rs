@@ -77,8 +77,9 @@ const GATHERING_TURNS: u32 = 6;
 const FEW_CHANGES: usize = 4;
 /// How long a commit may be tried before its memory is given up.
 pub const COMMIT_DEADLINE: Duration = Duration::from_secs(2);
-/// How much longer for each MiB of an act beyond [`BATCH_BYTES_MAX`], which only the move of a subnet is: several times what
-/// a processor of a server needs for it. A slow one must not be told each time anew that nobody knows whether it moved.
+/// How much longer for each MiB of an act beyond [`BATCH_BYTES_MAX`], which only the move of a subnet and a list of subnets
+/// are: several times what a processor of a server needs for it. A slow one must not be told each time anew that nobody knows
+/// whether it was done.
 const DEADLINE_FOR_A_MIB: Duration = Duration::from_millis(500);
 /// However large it is, others wait for it.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(6);
@@ -202,7 +203,7 @@ impl Committer {
         let max = self.shared.info.act_bytes_max;
         if unit.bytes() > max {
             // It would take the whole group down with it. No act is meant to be so long: whoever can make one (the move of a
-            // subnet) refuses first.
+            // subnet, a list of subnets) refuses first.
             tracing::error!(bytes = unit.bytes(), max, "an act is longer than anything that becomes durable at once");
             let problem = format!("it changes more than fits into one commit: {max} bytes");
             self.give_up(unit, Applied::No, &problem);

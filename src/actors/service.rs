@@ -41,11 +41,12 @@ use crate::core::catalog::Intent;
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
-use crate::core::state::{NetworkConfig, SubnetConfig};
+use crate::core::refusal::Refusal;
+use crate::core::state::{NetworkConfig, Step, SubnetConfig};
 use crate::core::types::{Name, NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
-use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo};
+use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo, size};
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
@@ -178,6 +179,14 @@ impl Shared {
     /// Does the store take changes, as far as is known?
     pub(super) fn takes_changes(&self) -> bool {
         self.store.health() == StoreHealth::Ready && !self.store.is_unreached()
+    }
+
+    /// Refuses a list of subnets that takes more than one commit can carry: the committer would only find that out when the
+    /// network has changed in memory, which then had to be loaded again. What may share its unit has room beside it.
+    pub(super) fn fits_one_commit(&self, field: &str, steps: &[Step]) -> Result<(), Refusal> {
+        let bytes_max = (self.info.act_bytes_max - self.info.act_bytes_max / 16) as u64;
+        let bytes = size::alone(steps);
+        if bytes > bytes_max { Err(Refusal::too_much_configuration(field, bytes, bytes_max)) } else { Ok(()) }
     }
 
     /// Notes that a commit or a proof that began at this boot time succeeded: a client that asked then was served.

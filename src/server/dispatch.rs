@@ -145,15 +145,15 @@ fn reason_of(request: &Request) -> Option<CompactString> {
     let Request::IpDecline(ask) = request else { return reason };
     let Some(seen) = ask.seen.as_ref().map(Seen::as_str) else { return reason };
     // There is room for one of the two: the reason is cut off, so that what was seen stays whole.
-    let cut = |text: &str, bytes: usize| text[..text.floor_char_boundary(bytes)].to_owned();
+    let (beside, alone) = (format!(" (seen: {seen})"), format!("seen: {seen}"));
+    let room = REASON_BYTES_MAX.saturating_sub(beside.len());
+    let reason = reason.map(|reason| reason[..reason.floor_char_boundary(room)].to_owned());
     let told = match reason.filter(|reason| !reason.is_empty()) {
-        Some(reason) => {
-            let seen = format!(" (seen: {seen})");
-            cut(&reason, REASON_BYTES_MAX.saturating_sub(seen.len())) + &seen
-        }
-        None => format!("seen: {seen}"),
+        Some(reason) => reason + &beside,
+        None if alone.len() <= REASON_BYTES_MAX => alone,
+        None => seen.to_owned(),
     };
-    Some(cut(&told, REASON_BYTES_MAX).into())
+    Some(told.into())
 }
 
 /// How long a request may wait for capacity. A claim names its address, so it never lacks capacity and never waits.

@@ -221,8 +221,8 @@ const SUBNET_BYTES_MAX: usize = CONFIG
         * (RANGE + NUMBER + limits::NOTE_BYTES_MAX + 1 + 3 * (NUMBER + limits::IDENTITY_BYTES_MAX));
 
 // A thousand updates of the longest reservations come to some 31 MB, thirty times the size that a batch should have: this is
-// why groups are closed by bytes, too. One act with as many changes as a batch may have, other than the move of a subnet,
-// fits into the bound of one act.
+// why groups are closed by bytes, too. One act with as many changes as a batch may have, other than the move of a subnet and
+// a list of subnets, fits into the bound of one act.
 const _: () =
     assert!(ACT_ALONE + limits::BATCH_CHANGES_MAX * (STEP + 2 * RESERVATION_BYTES_MAX) <= limits::ACT_BYTES_MAX);
 const _: () = assert!(2 * CONFIG + 2 * LABELS_MAX + SUBNET_BYTES_MAX <= limits::ACT_BYTES_MAX);

@@ -7,10 +7,15 @@
 
 mod instance;
 
+use std::borrow::Cow;
+use std::fmt::Write;
+
 use serde::de::DeserializeOwned;
+use serde_path_to_error::{Path, Segment};
 
 use super::errors::RpcError;
 use super::values::text::shortened;
+use crate::limits::LABEL_KEY_BYTES_MAX;
 
 /// Parses wrong params once more, and says what is wrong with them.
 pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcError {
@@ -19,32 +24,55 @@ pub(super) fn explain<T: DeserializeOwned>(method: &str, params: &str) -> RpcErr
         Err(error) => error,
         Ok(_) => return RpcError::invalid("params", format!("{method}: `params` must be an object and nothing else")),
     };
-    let path = error.path().to_string();
-    let (field, problem) = member_and_problem(&path, &text_of(error.inner()));
+    let (field, problem) = member_and_problem(&path_of(error.path()), &text_of(error.inner()));
     RpcError::invalid(field.as_str(), format!("{method}: `{}` {problem}", shortened(&field)))
         .with(|data| data.instance = instance::instance_at(&field, params))
 }
 
 /// The text of an error without its place in the line, which means nothing to a caller who built the request with a library.
 fn text_of(error: &serde_json::Error) -> String {
-    let text = error.to_string();
+    let mut text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&place).map(str::to_owned).unwrap_or(text)
+    text.truncate(text.strip_suffix(&place).unwrap_or(&text).len());
+    text
+}
+
+/// A path as serde writes it, but for names that are too long to be answered.
+fn path_of(path: &Path) -> String {
+    if path.iter().len() == 0 {
+        return ".".to_owned();
+    }
+    let mut text = String::new();
+    for (at, segment) in path.iter().enumerate() {
+        let dot = if at == 0 || matches!(segment, Segment::Seq { .. }) { "" } else { "." };
+        // Writing to a text cannot fail.
+        let _ = match segment {
+            Segment::Map { key: name } | Segment::Enum { variant: name } => write!(text, "{dot}{}", answered(name)),
+            Segment::Seq { .. } | Segment::Unknown => write!(text, "{dot}{segment}"),
+        };
+    }
+    text
+}
+
+/// The name of a member as it is answered: whole, or only its beginning if it is longer than any that may be given. A wrong
+/// name may be as long as a body.
+fn answered(name: &str) -> Cow<'_, str> {
+    if name.len() <= LABEL_KEY_BYTES_MAX { Cow::Borrowed(name) } else { shortened(name) }
 }
 
 /// The path of the wrong member, and what is wrong with it.
 fn member_and_problem(path: &str, text: &str) -> (String, String) {
     if let Some((member, expected)) = quoted_after(text, "unknown field `") {
-        return (member_of(path, &member), unknown(&member, expected));
+        return (member_of(path, member), unknown(member, expected));
     }
     if let Some((member, _)) = quoted_after(text, "missing field `") {
-        return (member_of(path, &member), "is missing".to_owned());
+        return (member_of(path, member), "is missing".to_owned());
     }
     if let Some((member, _)) = quoted_after(text, "duplicate field `") {
-        return (member_of(path, &member), "is given twice".to_owned());
+        return (member_of(path, member), "is given twice".to_owned());
     }
     if let Some((member, problem)) = quoted_after(text, "invalid key `") {
-        return (member_of(path, &member), problem.trim_start_matches(": ").to_owned());
+        return (member_of(path, member), problem.trim_start_matches(": ").to_owned());
     }
     let field = if path == "." { "params".to_owned() } else { path.to_owned() };
     let wrong = text.strip_prefix("invalid type: ").or_else(|| text.strip_prefix("invalid value: "));
@@ -63,19 +91,22 @@ fn member_and_problem(path: &str, text: &str) -> (String, String) {
 const STARTS_A_FRAGMENT: &str = "must ";
 const FRAGMENTS: [&str; 4] = ["is ", "has ", "reads ", "cannot "];
 
-/// The text between `prefix` at the beginning and the last backtick that can end a member's name; and the rest.
-fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<(String, &'a str)> {
+/// The text between `prefix` at the beginning and the last backtick that can end a member's name; and the rest. A wrong name
+/// may itself contain what follows names, which is why the last place counts.
+fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<(&'a str, &'a str)> {
     let rest = text.strip_prefix(prefix)?;
     let end = ["`, expected ", "`, there are no fields", "`: is not a valid key: it "]
         .iter()
-        .filter_map(|mark| rest.find(mark))
-        .min()
+        .filter_map(|mark| rest.rfind(mark))
+        .max()
         .or_else(|| rest.rfind('`'))?;
-    Some((rest[..end].to_owned(), &rest[end + 1..]))
+    Some((&rest[..end], &rest[end + 1..]))
 }
 
 /// The path of a member of the object at `path`. Serde's path may already end with the member.
 fn member_of(path: &str, member: &str) -> String {
+    let member = answered(member);
+    let member = member.as_ref();
     let ends_with_member = path == member || path.strip_suffix(member).is_some_and(|before| before.ends_with('.'));
     match path {
         _ if ends_with_member => path.to_owned(),

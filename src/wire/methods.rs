@@ -201,9 +201,12 @@ macro_rules! methods {
         /// `method_not_found`, or `invalid_argument` with `data.field`.
         pub fn parse(method: &str, params: &str) -> Result<Request, RpcError> {
             match method {
-                $($name => match serde_json::from_str::<params::$method>(params) {
-                    Ok(params) => Ok(Request::$method(Box::new(params))),
-                    Err(_) => Err(explain::<params::$method>($name, params)),
+                $($name => {
+                    // Its error, which may be as long as the params, is let go before they are read again.
+                    if let Ok(params) = serde_json::from_str::<params::$method>(params) {
+                        return Ok(Request::$method(Box::new(params)));
+                    }
+                    Err(explain::<params::$method>($name, params))
                 },)*
                 other => Err(no_method(other)),
             }

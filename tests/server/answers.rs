@@ -134,7 +134,13 @@ fn what_the_target_refuses_of_a_moved_subnet_comes_in_the_order_of_the_protocol(
     create(&mut client, "dhcp", "own3", json!([{"cidr": "10.0.0.0/16", "name": "s", "dhcp": true}]));
     for (to, kind) in [("plain", "overlap"), ("named", "already_exists"), ("dhcp", "invalid_argument")] {
         let mut ask = json!({"network": "from", "subnet": "s", "to": to});
-        assert_eq!(client.kind("subnet.move", ask.clone()), kind, "{to}");
+        let refused = &client.call("subnet.move", ask.clone())["error"];
+        assert_eq!(refused["data"]["kind"], kind, "{to}");
+        if kind == "invalid_argument" {
+            assert_eq!(refused["data"]["field"], "to", "the member of the params that is wrong: {refused}");
+            let message = refused["message"].as_str().unwrap();
+            assert!(message.contains("`to` has `dhcp` set for 10.0.0.0/16 already"), "{message}");
+        }
         ask["if_version"] = json!(77);
         assert_eq!(client.kind("subnet.move", ask), kind, "{to}: all of these come before a conflict");
     }

@@ -168,6 +168,47 @@ fn fill(client: &mut Client, network: &str, owners: std::ops::Range<usize>) {
     }
 }
 
+/// A store takes one change as a whole, so a list of subnets that is longer than one commit is refused for that, and not found
+/// out when the network has changed already and must be loaded again.
+#[test]
+fn a_list_of_subnets_that_no_commit_can_carry_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = over_short_segments(dir.path());
+    let mut client = server.client();
+    let subnets = |count: usize, note: &str| -> Vec<Value> {
+        let tags = everything()["labels"].clone();
+        let subnet =
+            |at: usize| json!({"cidr": format!("10.0.{at}.0/24"), "name": format!("{note}{at}"), "tags": tags});
+        (0..count).map(subnet).collect()
+    };
+    // Seventeen times 12 kB fit; twenty do not.
+    client.ok("network.create", json!({"name": "lan", "subnets": subnets(17, "a")}));
+    let before = client.ok("network.get", json!({"network": "lan"}));
+    for dry_run in [true, false] {
+        for (method, ask, field) in [
+            ("network.create", json!({"name": "wide", "subnets": subnets(20, "a")}), "subnets"),
+            ("network.update", json!({"network": "lan", "set": {"subnets": subnets(20, "b")}}), "set.subnets"),
+        ] {
+            let mut ask = ask;
+            ask["dry_run"] = json!(dry_run);
+            let error = client.call(method, ask)["error"].clone();
+            assert_eq!((&error["data"]["kind"], &error["data"]["field"]), (&json!("invalid_argument"), &json!(field)));
+            let said = error["message"].as_str().unwrap();
+            assert!(said.contains("at most 230400 are allowed"), "{said}");
+        }
+    }
+    assert_eq!(client.ok("network.get", json!({"network": "lan"})), before);
+    // With less in it, the same goes through, also subnet by subnet.
+    client.ok("network.update", json!({"network": "lan", "set": {"subnets": subnets(17, "b")}}));
+    for at in 17..20 {
+        let mut more = subnets(20, "b")[at].clone();
+        more["network"] = json!("lan");
+        client.ok("subnet.add", more);
+    }
+    // A change of nothing but the network itself takes little, however much its subnets have.
+    client.ok("network.update", json!({"network": "lan", "set": {"description": "all of it"}}));
+}
+
 fn count(client: &mut Client, network: &str) -> Value {
     client.ok("ip.list", json!({"network": network, "count_only": true}))["count"].clone()
 }

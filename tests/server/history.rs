@@ -41,10 +41,17 @@ fn what_was_seen_at_a_declined_address_is_in_the_history_with_the_reason() {
     let server = TestServer::new();
     let mut client = server.with_lan();
     let long = "x".repeat(256);
+    let of = |bytes: usize| &long[..bytes];
     for (reason, seen, told) in [
         (None, "52:54:00:12:34:56", "seen: 52:54:00:12:34:56".to_owned()),
         (Some("arping"), "52:54:00:12:34:56", "arping (seen: 52:54:00:12:34:56)".to_owned()),
-        (None, long.as_str(), format!("seen: {}", &long[6..])),
+        (None, of(250), format!("seen: {}", of(250))),
+        (None, of(251), of(251).to_owned()),
+        (None, of(256), of(256).to_owned()),
+        (Some("arping"), of(246), format!("a (seen: {})", of(246))),
+        (Some("ärping"), of(246), format!("seen: {}", of(246))),
+        (Some("arping"), of(247), format!("seen: {}", of(247))),
+        (Some("arping"), of(256), of(256).to_owned()),
         (Some(long.as_str()), "02:00:00:00:00:01", format!("{} (seen: 02:00:00:00:00:01)", &long[26..])),
     ] {
         let address = client.allocate("a")["address"].clone();

@@ -78,6 +78,24 @@ fn lengths(answer: &[u8]) -> (usize, usize) {
     (announced.parse().unwrap(), answer.len() - head)
 }
 
+/// A wrong name may be as long as a body; of an answer to it, only its beginning is a part.
+#[test]
+fn what_is_wrong_with_a_body_is_told_in_few_words_however_long_it_is() {
+    let server = TestServer::new();
+    let long = "x".repeat(6 << 20);
+    for (name, begins) in
+        [(long.clone(), "xxx"), (format!("x`, expected `{long}`, there are no fields"), "x`, expected `xxx")]
+    {
+        let params: Value = [(name, json!(1))].into_iter().collect();
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "server.ping", "params": params}).to_string();
+        let (_, answer) = http(server.running.http, "POST /rpc", body.as_bytes());
+        assert!(answer.len() < 4_096, "{} bytes", answer.len());
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let field = answer["error"]["data"]["field"].as_str().unwrap();
+        assert!(field.starts_with(begins) && field.ends_with('…') && field.chars().count() == 81, "{answer}");
+    }
+}
+
 #[test]
 fn bodies_over_http_that_do_not_come_keep_no_other_out_and_are_told_that_they_are_late() {
     let server = TestServer::with(|options| options.config.server.partial_line_seconds = 3);

@@ -83,6 +83,27 @@ fn that_no_mac_can_be_made_is_told_before_anything_else_that_stands_in_the_way()
     assert_eq!(again["created"], false);
     let ips = json!([{"network": "bare", "address": "10.9.9.9"}]);
     assert_eq!(client.kind("ip.acquire", json!({"owner": "z", "mac": "auto", "ips": ips})), "invalid_argument");
+    let update = |more: Value| {
+        let mut ask = json!({"network": "bare", "owner": "a", "set": {"mac": "auto"}});
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask
+    };
+    for more in [
+        json!({}),
+        json!({"if_generation": 77}),
+        json!({"owner": "z"}),
+        json!({"address": "10.0.0.1", "owner": "z"}),
+        json!({"address": "10.0.0.9"}),
+    ] {
+        let told = client.call("ip.update", update(more));
+        let data = &told["error"]["data"];
+        assert_eq!((&data["kind"], &data["field"]), (&json!("invalid_argument"), &json!("set.mac")), "{told}");
+    }
+    // What has a MAC needs none, so only the rest can stand in the way.
+    let given = json!({"network": "bare", "owner": "a", "set": {"mac": "52:54:00:12:34:56"}});
+    let held = client.ok("ip.update", given);
+    assert_eq!(client.ok("ip.update", update(json!({}))), held);
+    assert_eq!(client.kind("ip.update", update(json!({"if_generation": 77}))), "conflict");
 }
 
 #[test]

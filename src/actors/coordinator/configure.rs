@@ -49,7 +49,11 @@ impl Coordinator {
             mac_elsewhere: None,
             generations: Generation::default(),
         };
-        let Decision { steps, outcome } = match network::create(input, id, context) {
+        let decided = network::create(input, id, context).and_then(|decision| {
+            self.shared.fits_one_commit("subnets", &decision.steps)?;
+            Ok(decision)
+        });
+        let Decision { steps, outcome } = match decided {
             Ok(decision) => decision,
             Err(refusal) => return tell.tell(self.refused_by_itself(input, if_absent, refusal).await),
         };

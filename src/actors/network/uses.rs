@@ -6,7 +6,7 @@ use crate::actors::Fault;
 use crate::actors::macs::{ClaimedMacs, Leaving, MacAsker};
 use crate::actors::reserve::{Claimed, refused_by_store};
 use crate::core::address::Address;
-use crate::core::command::{self, Command, MacWish, Patch};
+use crate::core::command::{self, Command, Configure, MacWish, Patch};
 use crate::core::outcome::Decision;
 use crate::core::refusal::Refusal;
 use crate::core::state::{Entry, Key, NetworkKind, State, Step};
@@ -66,6 +66,13 @@ impl NetworkActor {
                 Ok(decision) => decision,
                 Err(fault) => return Ok(Err(self.naming_where(fault, moment.mac_elsewhere))),
             };
+            // Nothing else of a configuration writes several subnets at once, and one by itself fits.
+            if let Command::Configure { change, .. } = command
+                && let Configure::Update(_) = &**change
+                && let Err(refusal) = self.shared.fits_one_commit("set.subnets", &decision.steps)
+            {
+                return Ok(Err(refusal.into()));
+            }
             if acquire.is_some()
                 && let Err(refusal) = self.little_enough(bytes_of(&decision.steps))
             {

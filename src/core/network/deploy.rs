@@ -219,12 +219,15 @@ impl Network {
         // A repeat must move nobody twice. But whoever has committed the plan knows what it gave, and now wishes for another
         // address.
         let repeats = ask.is_repeat();
-        if self.config.kind == NetworkKind::Dynamic {
-            // What is held when the same plan comes again was recorded since.
-            return Ok(own(&|_| !wish.fresh || repeats));
-        }
         let wanted = &with_zone(wanted, wish);
         let selection = self.select(wanted)?;
+        if self.config.kind == NetworkKind::Dynamic {
+            // It has no subnets and no pools, so whatever is named is not found.
+            self.require_pool(wanted, &selection, None)?;
+            let of_family = |at: &Address| wanted.family.is_none_or(|family| family == at.family());
+            // What is held when the same plan comes again was recorded since.
+            return Ok(own(&|(address, _)| of_family(address) && (!wish.fresh || repeats)));
+        }
         let by_plan = |plan: Option<u64>| repeats && plan == Some(ask.plan);
         Ok(own(&|(address, held)| {
             let settled = held.planned.as_ref().and_then(|planned| planned.settled);

@@ -14,7 +14,7 @@ use super::record::bound_to;
 use super::target::check_generation;
 use crate::core::address::Address;
 use crate::core::command::{
-    Context, Decline, GrantOptions, LabelsPatch, Patch, ReservationPatch, Target, Transfer, Wish,
+    Context, Decline, GrantOptions, LabelsPatch, MacWish, Patch, ReservationPatch, Target, Transfer, Wish,
 };
 use crate::core::outcome::{Decision, Grant, Outcome};
 use crate::core::refusal::{Missing, Refusal};
@@ -108,7 +108,12 @@ impl Network {
         if *set == ReservationPatch::default() {
             return Err(Refusal::invalid("set", "is empty: nothing to change"));
         }
-        let (address, held) = self.find_to_change(target)?;
+        let found = self.find_to_change(target);
+        // That no MAC can be made takes precedence over any refusal of what is found. What has a MAC needs none.
+        if set.mac == Patch::Set(MacWish::Auto) && !self.named(target).is_some_and(|(_, held)| has_mac(held)) {
+            self.mac_prefix("set.mac")?;
+        }
+        let (address, held) = found?;
         let mut draft = Draft::new(self, context);
         let before = held.details.as_deref().cloned().unwrap_or_default();
         let mut after = before.clone();
@@ -123,7 +128,7 @@ impl Network {
             Patch::Keep => {}
             Patch::Clear => after.mac = None,
             // A generated MAC is stable: asking for one again changes nothing.
-            Patch::Set(crate::core::command::MacWish::Auto) if after.mac.is_some() => {}
+            Patch::Set(MacWish::Auto) if after.mac.is_some() => {}
             Patch::Set(wish) => after.mac = draft.mac_for(Some(*wish), Some(address))?,
         }
         match &set.owner_uid {
@@ -302,7 +307,7 @@ fn carried_over(held: &Reservation) -> GrantOptions {
     GrantOptions {
         owner_uid: details.owner_uid,
         transient: held.transient,
-        mac: details.mac.map(crate::core::command::MacWish::Given),
+        mac: details.mac.map(MacWish::Given),
         macs_elsewhere: Vec::new(),
         claimant: held.claimant.clone(),
         release_with_claimant: held.release_with_claimant,
@@ -311,6 +316,10 @@ fn carried_over(held: &Reservation) -> GrantOptions {
         hostname: Some(details.hostname),
         ..GrantOptions::default()
     }
+}
+
+fn has_mac(held: &Reservation) -> bool {
+    held.details.as_ref().is_some_and(|details| details.mac.is_some())
 }
 
 fn patch_text(text: &mut CompactString, patch: &Patch<CompactString>) {

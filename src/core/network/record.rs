@@ -6,6 +6,7 @@
 
 use super::Network;
 use super::draft::{Draft, held_by};
+use super::holdings::slot_or_default;
 use super::left::in_use;
 use crate::core::address::{Address, Cidr, Range};
 use crate::core::command::{Context, GrantOptions, Target};
@@ -15,14 +16,18 @@ use crate::core::state::{Entry, EventKind, NetworkKind, Reservation, Reservation
 use crate::core::types::{Claimant, SlotKey};
 
 impl Network {
-    /// The address and slot that a bind is to record; none if it is about something already held.
+    /// The address and slot that a bind is to record; none if it is about something that the owner already holds. A slot that
+    /// is left out is any slot of what is held, and `0` of what is recorded.
     pub(super) fn records(&self, target: &Target) -> Option<(Address, SlotKey)> {
         let dynamic = self.config.kind == NetworkKind::Dynamic && target.if_generation.is_none();
         let (address, owner) = (target.address.filter(|_| dynamic)?, target.owner.clone()?);
         let scope = target.scope.clone().unwrap_or_default();
-        let holder = SlotKey { scope, owner, slot: target.slot.clone().unwrap_or_default() };
-        let own = matches!(self.holdings.at(address), Some(Entry::Held(held)) if held.holder == holder);
-        (!own).then_some((address, holder))
+        let own = match self.holdings.at(address) {
+            Some(Entry::Held(held)) => self.is_held_by(address, held, &scope, &owner, target.slot.as_ref()).is_ok(),
+            Some(Entry::Released(_) | Entry::Declined(_)) | None => false,
+        };
+        let slot = || slot_or_default(target.slot.as_ref());
+        (!own).then(|| (address, SlotKey { scope, owner, slot: slot() }))
     }
 
     /// Adds to a refusal how to record an address, which takes `address` and `owner` together, and no generation.

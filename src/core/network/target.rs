@@ -19,22 +19,12 @@ impl Network {
     /// # Errors
     /// `not_owner` if somebody else holds the address, `conflict` if the holding has another generation.
     pub(super) fn find(&self, target: &Target) -> Result<Option<Holding<'_>>, Refusal> {
-        let scope = target.scope.clone().unwrap_or_default();
-        let found = match (target.address, &target.owner) {
-            (Some(address), _) => match self.holdings.at(address) {
-                Some(Entry::Held(held)) => Some((address, held)),
-                Some(Entry::Released(_) | Entry::Declined(_)) | None => None,
-            },
-            (None, Some(owner)) => {
-                let slot = slot_or_default(target.slot.as_ref());
-                self.holdings.slot(&SlotKey { scope: scope.clone(), owner: owner.clone(), slot })
-            }
-            (None, None) => {
-                return Err(Refusal::invalid("address", "or `owner` must be given, to say which reservation is meant"));
-            }
-        };
-        let Some((address, held)) = found else { return Ok(None) };
+        if target.address.is_none() && target.owner.is_none() {
+            return Err(Refusal::invalid("address", "or `owner` must be given, to say which reservation is meant"));
+        }
+        let Some((address, held)) = self.named(target) else { return Ok(None) };
         if target.address.is_some() {
+            let scope = target.scope.clone().unwrap_or_default();
             let holder = &held.holder;
             // An owner without a scope belongs to the default one.
             let scope = if target.scope.is_none() && target.owner.is_none() { &holder.scope } else { &scope };
@@ -43,6 +33,22 @@ impl Network {
         }
         check_generation(address, Some(held), target.if_generation)?;
         Ok(Some((address, held)))
+    }
+
+    /// What is held at the address, or by the slot, that a client names; whether or not the rest of what it names agrees.
+    pub(super) fn named(&self, target: &Target) -> Option<Holding<'_>> {
+        match (target.address, &target.owner) {
+            (Some(address), _) => match self.holdings.at(address) {
+                Some(Entry::Held(held)) => Some((address, held)),
+                Some(Entry::Released(_) | Entry::Declined(_)) | None => None,
+            },
+            (None, Some(owner)) => self.holdings.slot(&SlotKey {
+                scope: target.scope.clone().unwrap_or_default(),
+                owner: owner.clone(),
+                slot: slot_or_default(target.slot.as_ref()),
+            }),
+            (None, None) => None,
+        }
     }
 
     pub(super) fn is_held_by(

@@ -24,6 +24,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("ip.acquire", r#"{"owner":"a","ips":[{},{"netwrk":"x"}]}"#, "ips[1].netwrk", "did you mean `network`?"),
     ("ip.get", r#"{"address":"10.0.0.1","dry_run":true}"#, "dry_run", "is not a member"),
     ("server.ping", r#"{"x":1}"#, "x", "is not a member"),
+    ("server.ping", r#"{"":1}"#, "", "is not a member"),
     // Given twice.
     ("ip.allocate", r#"{"network":"lan","network":"lan","owner":"a"}"#, "network", "is given twice"),
     ("ip.claim", r#"{"network":"lan","owner":"a","address":"10.0.0.1","note":"a","note":"b"}"#, "note", "is given twice"),
@@ -143,6 +144,34 @@ fn lists_and_labels_are_bounded() {
         assert_eq!(error.data.field.as_deref(), Some(member));
         assert!(error.message.contains(&format!("at most {max}")), "{}", error.message);
     }
+}
+
+/// A wrong name may be as long as a body, and an answer may not.
+#[test]
+fn of_a_name_that_is_too_long_only_the_beginning_is_answered() {
+    let long = "é".repeat(3 << 20);
+    for (method, params, before) in [
+        ("server.ping", format!(r#"{{"{long}":1}}"#), ""),
+        ("ip.transfer", format!(r#"{{"to":{{"{long}":1}}}}"#), "to."),
+        ("ip.acquire", format!(r#"{{"owner":"a","ips":[{{}},{{"{long}":1}}]}}"#), "ips[1]."),
+        ("network.update", format!(r#"{{"network":"n","set":{{"subnets":[{{"{long}":{{}}}}]}}}}"#), "set.subnets[0]."),
+        ("ip.allocate", format!(r#"{{"labels":{{"{long}":"v"}}}}"#), "labels."),
+        ("ip.update", format!(r#"{{"set":{{"labels":{{"{long}":null}}}}}}"#), "set.labels."),
+    ] {
+        let error = parse(method, &params).unwrap_err();
+        let field = format!("{before}{}…", "é".repeat(80));
+        assert!(error.data.field.as_ref() == Some(&field), "{method}: {:.200}", error.message);
+        let answer = serde_json::to_string(&error).unwrap();
+        assert!(answer.len() < 4_096, "{method}: {} bytes", answer.len());
+    }
+    // A name may contain what follows names in serde's texts.
+    let error = parse("server.ping", &format!(r#"{{"x`, expected `{long}`, there are no fields":1}}"#)).unwrap_err();
+    let answer = serde_json::to_string(&error).unwrap();
+    assert!(error.data.field.unwrap().starts_with("x`, expected `é") && answer.len() < 4_096, "{} bytes", answer.len());
+    // The longest key of a label is told whole.
+    let key = "k".repeat(128);
+    let error = parse("ip.allocate", &format!(r#"{{"labels":{{"{key}":5}}}}"#)).unwrap_err();
+    assert_eq!(error.data.field, Some(format!("labels.{key}")));
 }
 
 #[test]

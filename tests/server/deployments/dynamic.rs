@@ -96,6 +96,61 @@ fn a_fresh_instance_gives_its_recorded_address_up_and_keeps_the_one_that_is_reco
     assert_eq!(shop.held("a").0, ["2001:db8::8"]);
 }
 
+#[test]
+fn a_recorded_address_is_kept_for_a_wish_of_its_family_and_no_pool_or_subnet_is_found() {
+    let server = TestServer::new();
+    let mut client = with_cloud(&server);
+    client.ok("ip.bind", recorded("192.0.2.7", "a", "vm-1"));
+    let wish = |member: &str, value: Value| json!([{"id": "a", "networks": [{"network": "cloud", member: value}]}]);
+    let mut shop = Deployment::of(&mut client, "shop");
+    assert_eq!(slots(&shop.apply(&wish("family", json!(4)))), [("kept".into(), "192.0.2.7".into())]);
+    for (member, value) in [("pool", "web"), ("pool", "10.77.0.0/24"), ("subnet", "web"), ("subnet", "10.77.0.0/24")] {
+        let refused = shop.refused(&wish(member, json!(value)));
+        let data = &refused["data"];
+        assert_eq!((&data["kind"], &data["instance"]), (&json!("not_found"), &json!("a")), "{member}: {refused}");
+    }
+    let six = wish("family", json!(6));
+    let applied = shop.apply(&six);
+    assert_eq!(slots(&applied), [("none".into(), String::new())]);
+    assert_eq!(addresses_of(&applied["obsolete"]), ["192.0.2.7"]);
+    // Wished again before the commit, it is kept after all.
+    let back = shop.apply(&wish("family", json!(4)));
+    assert_eq!(slots(&back), [("kept".into(), "192.0.2.7".into())]);
+    assert_eq!(addresses_of(&back["obsolete"]), Vec::<String>::new());
+    let applied = shop.apply(&six);
+    client.ok("ip.bind", recorded("2001:db8::7", "a", "vm-2"));
+    let mut shop = Deployment::of(&mut client, "shop");
+    let again = shop.apply(&six);
+    assert_eq!((&again["plan"], slots(&again)), (&applied["plan"], vec![("kept".into(), "2001:db8::7".into())]));
+    assert_eq!(shop.commit(&applied), ["192.0.2.7"]);
+}
+
+#[test]
+fn a_recorded_address_is_bound_again_in_whichever_slot_it_is_if_none_is_named() {
+    let server = TestServer::new();
+    let mut client = with_cloud(&server);
+    let of = |slot: Option<&str>, address: &str, claimant: &str| {
+        let mut ask = recorded(address, "a", claimant);
+        ask.as_object_mut().unwrap().extend(slot.map(|slot| ("slot".to_owned(), json!(slot))));
+        ask
+    };
+    let kept = client.ok("ip.bind", of(Some("v6"), "2001:db8::7", "vm-1"));
+    assert_eq!(client.ok("ip.bind", of(None, "2001:db8::7", "vm-1")), kept, "a repeat changes nothing");
+    assert_eq!(client.kind("ip.bind", of(None, "2001:db8::7", "vm-2")), "already_in_use", "bound to another");
+    client.ok("ip.unbind", of(None, "2001:db8::7", "vm-1"));
+    let bound = client.ok("ip.bind", of(None, "2001:db8::7", "vm-2"));
+    assert_eq!(
+        (&bound["slot"], &bound["claimant"], &bound["generation"]),
+        (&json!("v6"), &json!("vm-2"), &kept["generation"])
+    );
+    // A slot that is named is meant; and what is new is recorded for slot 0.
+    assert_eq!(client.kind("ip.bind", of(Some("0"), "2001:db8::7", "vm-2")), "already_in_use");
+    assert_eq!(client.ok("ip.bind", of(None, "2001:db8::8", "vm-2"))["slot"], json!("0"));
+    let mut other = of(None, "2001:db8::7", "vm-2");
+    other["owner"] = json!("b");
+    assert_eq!(client.kind("ip.bind", other), "already_in_use");
+}
+
 /// "Inside one realm no address belongs to two networks": a network that may overlap others needs a realm of its own.
 #[test]
 fn a_recorded_address_belongs_to_one_network_of_its_realm() {

@@ -83,7 +83,7 @@ fn new_subnets(input: &NetworkInput, ctx: Context, verdict: &mut FirstRefusal) -
         // Nothing has been granted yet, so the pools are as old as the network.
         let place = SubnetPlace { id: subnet_id(ctx.entropy, position), position, since: Generation(0) };
         let subnet = subnet::build(&input.name, subnet, place, &path, verdict);
-        beside.admit(&subnet, &path, verdict);
+        beside.admit(&subnet, Some(&path), verdict);
         subnets.push(Arc::new(subnet));
     }
     BoundedCounts::of(&subnets).check(BoundedCounts::default(), "subnets", verdict);

@@ -41,7 +41,7 @@ pub(super) fn add(
         return Ok(Decision { steps: Vec::new(), outcome: Outcome::Subnet { subnet: there, created: false } });
     }
     draft.check_arrival(&subnet);
-    draft.check_beside(&subnet, "");
+    draft.check_beside(&subnet, Some(""));
     let id = subnet.id;
     draft.put(subnet);
     draft.check_bounds("cidr");
@@ -61,7 +61,7 @@ pub(super) fn modify(mut draft: ConfigDraft<'_>, wanted: &SubnetRef, set: &Subne
         Ok(subnet) => subnet,
         Err(refusal) => return draft.refused(refusal),
     };
-    draft.check_beside(&subnet, "set.");
+    draft.check_beside(&subnet, Some("set."));
     let id = subnet.id;
     draft.put(subnet);
     draft.check_bounds("set.pools");
@@ -242,8 +242,9 @@ impl Neighbours {
         Self { remembered, ..Self::of_none(&config.name) }
     }
 
-    /// Notes what stands against a subnet here, and adds it.
-    pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: &str, verdict: &mut FirstRefusal) {
+    /// Notes what stands against a subnet here, and adds it. `path` leads to its members; none if it is moved here, because a
+    /// move has no members of the subnet, only the network `to`.
+    pub(super) fn admit(&mut self, subnet: &SubnetConfig, path: Option<&str>, verdict: &mut FirstRefusal) {
         let by_id = |name: &Name| self.ids.get(&name.as_str().parse().ok()?);
         let taken = |name| self.names.get(name).or_else(|| by_id(name)).map(|cidr| (name, cidr));
         if let Some((name, cidr)) = subnet.name.as_ref().and_then(taken) {
@@ -252,10 +253,13 @@ impl Neighbours {
         }
         if let Some(other) = self.dhcp.get(&subnet.cidr.family()).filter(|_| subnet.dhcp) {
             let family = subnet.cidr.family();
-            let problem = format!(
-                "is already set for {other}; only one {family} subnet of a network can have it, so remove it there first"
-            );
-            verdict.refuse(Refusal::invalid(format!("{path}dhcp"), problem));
+            let (field, there) = match path {
+                Some(path) => (format!("{path}dhcp"), format!("is already set for {other}")),
+                None => ("to".to_owned(), format!("has `dhcp` set for {other} already")),
+            };
+            let problem =
+                format!("{there}; only one {family} subnet of a network can have it, so remove it there first");
+            verdict.refuse(Refusal::invalid(field, problem));
         }
         if let Some((with, ())) = self.prefixes.overlapping(subnet.cidr.range()).next() {
             verdict.refuse(Refusal::Overlap {
@@ -374,8 +378,8 @@ impl ConfigDraft<'_> {
         }
     }
 
-    /// Refuses what conflicts with the other subnets of the network.
-    pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: &str) {
+    /// Refuses what conflicts with the other subnets of the network. For `path`, see [`Neighbours::admit`].
+    pub(super) fn check_beside(&mut self, subnet: &SubnetConfig, path: Option<&str>) {
         let mut beside = Neighbours::in_network(&self.config);
         for other in self.subnets.iter().filter(|other| other.id != subnet.id) {
             beside.admit(other, path, &mut self.verdict);

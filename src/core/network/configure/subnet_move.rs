@@ -74,7 +74,7 @@ impl Network {
         context: Context,
     ) -> Result<Decision, Refusal> {
         let mut draft = ConfigDraft::of_open(self, None);
-        draft.check_beside(&moved.subnet, "");
+        draft.check_beside(&moved.subnet, None);
         draft.check_takes_subnets();
         let refusals = [slot_taken(self, moved), mac_taken(self, moved, context), over_limits(self, moved).err()];
         for refusal in refusals.into_iter().flatten() {

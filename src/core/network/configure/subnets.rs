@@ -190,7 +190,7 @@ impl ConfigDraft<'_> {
         listed.sort_by_key(|(is_as_before, ..)| !is_as_before);
         let mut beside = Neighbours::in_network(&self.config);
         for (_, subnet, path) in &listed {
-            beside.admit(subnet, path, &mut self.verdict);
+            beside.admit(subnet, Some(path), &mut self.verdict);
         }
     }
 }

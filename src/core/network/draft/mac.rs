@@ -16,15 +16,15 @@ use crate::core::types::Mac;
 const SEARCHED_MAX: u64 = 1 << 16;
 
 impl Network {
-    /// The prefix of the MACs that are made in this network.
+    /// The prefix of the MACs that are made in this network. `field` is the member that asks for one.
     ///
     /// # Errors
     /// `invalid_argument` if there is no prefix, or if no interface can have a MAC under it.
-    fn mac_prefix(&self) -> Result<(&str, Mac), Refusal> {
+    pub(in crate::core::network) fn mac_prefix(&self, field: &str) -> Result<(&str, Mac), Refusal> {
         let prefix = self.config.l2.mac_prefix.as_deref().unwrap_or_default();
         let Ok(base) = format!("{prefix}:00:00:00").parse::<Mac>() else {
             return Err(Refusal::invalid(
-                "mac",
+                field,
                 "cannot be \"auto\" in a network without `l2.mac_prefix`; set it with network.update",
             ));
         };
@@ -32,7 +32,7 @@ impl Network {
             // It was stored before such prefixes were refused.
             let problem =
                 format!("cannot be \"auto\" here: `l2.mac_prefix` of the network {problem}, with network.update");
-            return Err(Refusal::invalid("mac", problem));
+            return Err(Refusal::invalid(field, problem));
         }
         Ok((prefix, base))
     }
@@ -46,7 +46,7 @@ impl Network {
         granted: Result<Grant, Refusal>,
     ) -> Result<Grant, Refusal> {
         match (wish, granted) {
-            (Some(MacWish::Auto), Err(refusal)) if refusal.precedence() > 0 => self.mac_prefix().and(Err(refusal)),
+            (Some(MacWish::Auto), Err(refusal)) if refusal.precedence() > 0 => self.mac_prefix("mac").and(Err(refusal)),
             (_, granted) => granted,
         }
     }
@@ -103,7 +103,7 @@ impl Draft<'_> {
                 }
             },
             Some(MacWish::Auto) => {
-                let (prefix, Mac(base)) = self.network.mac_prefix()?;
+                let (prefix, Mac(base)) = self.network.mac_prefix("mac")?;
                 let is_free = |mac: &Mac| mac.has_no_interface().is_none() && taken(*mac).is_none();
                 // Random draws first. If a crowded prefix makes all of them collide, it is searched from the first draw on.
                 let draw = |attempt: u64| {
