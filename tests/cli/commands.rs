@@ -521,6 +521,40 @@ fn a_server_that_has_its_store_alone_has_no_shards_and_says_so() {
 }
 
 #[test]
+fn the_key_of_an_address_has_the_prefix_of_the_register_and_variables_have_that_of_the_command() {
+    let server = Responder::start(|method, _| {
+        Ok(match method {
+            "cluster.locate" => json!({"network": "lan", "network_id": lan()["id"], "shard": 3}),
+            "server.info" => json!({"store": "redis"}),
+            _ => json!({"state": "held", "reservation": {"address": "10.0.0.5"}}),
+        })
+    });
+    let said = |line: &str| {
+        let output = allod(&server.address, &format!("cluster key lan 10.0.0.5{line}").split(' ').collect::<Vec<_>>());
+        assert_eq!(text(&output.stderr), "", "{line}");
+        text(&output.stdout)
+    };
+    for (line, begins) in [
+        ("", "HGET {allod}:3:"),
+        (" --redis-prefix prod:ipam", "HGET {prod:ipam}:3:"),
+        // As it was called once.
+        (" --prefix allod-test", "HGET {allod-test}:3:"),
+        (" --prefix ignored --redis-prefix prod", "HGET {prod}:3:"),
+    ] {
+        assert!(said(line).starts_with(begins), "{line}: {}", said(line));
+    }
+    for (line, of_variable, of_key) in [
+        ("", "", "{allod}"),
+        (" --prefix NIC_", "NIC_", "{allod}"),
+        (" --prefix NIC_ --redis-prefix prod", "NIC_", "{prod}"),
+    ] {
+        let told = said(&format!(" --format env{line}"));
+        assert!(told.lines().any(|told| told == format!("{of_variable}NETWORK=lan")), "{line}: {told}");
+        assert!(told.contains(&format!("HGET {of_key}:3:")), "{line}: {told}");
+    }
+}
+
+#[test]
 fn why_full_names_what_takes_the_space_and_what_frees_it() {
     let server = Responder::start(|method, _| {
         let full = json!({"range": "10.0.0.0-10.0.0.255", "kind": "dynamic", "size": "256", "held": "200",
