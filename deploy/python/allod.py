@@ -311,7 +311,8 @@ class Client:
                         self._show_life()
                     self._server = (host, port)
                     break
-                except OSError as error:
+                # A name that cannot be one, such as `a..b`, is not even asked for.
+                except (OSError, UnicodeError) as error:
                     failed = f"{host}:{port}: {error}"
                     self.close()
             else:
@@ -457,6 +458,7 @@ class Client:
 
 def _address(text):
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
+    # Other digits than these are digits, too; and of a larger number the system takes the rest.
+    if not host or not (port.isascii() and port.isdigit() and len(port) <= 5) or not 0 < int(port) < 65536:
         raise ValueError(f"`{text}` is not the address of a server: that is a host and a port, for example 127.0.0.1:7400")
     return host.strip("[]"), int(port)

@@ -354,6 +354,24 @@ def hangs():
         assert register.wait(number) == "x" and register._silent == 0, asked
 
 
-CASES = [long, refused, late, waits, deaf, apart, left, due, foreign, closed, hangs]
+def addresses():
+    """What cannot be an address is refused where it is given, and a name that cannot be one is as a host that is not there."""
+    for wrong in "127.0.0.1:70000", "127.0.0.1:0", "127.0.0.1:\u00b2", "127.0.0.1:", "h:" + "9" * 5000, ":7400", "localhost":
+        try:
+            raise AssertionError(allod.Client(wrong)._servers)
+        except ValueError as error:
+            assert f"`{wrong}` is not the address of a server" in str(error), error
+    assert allod.Client("[::1]:65535")._servers == [("::1", 65535)]
+    for name in "a..b:7400", "x" * 64 + ".example:7400":
+        try:
+            raise AssertionError(allod.Client(name).call("ip.release", network="lan", owner="a"))
+        except allod.NotSent as error:
+            assert name in str(error), error
+        address, _ = server({"result": "pong"}, {"result": "x"})
+        with allod.Client(name, address) as register:
+            assert register.call("ip.release", network="lan", owner="a") == "x"
+
+
+CASES = [long, refused, late, waits, deaf, apart, left, due, foreign, closed, hangs, addresses]
 {case.__name__: case for case in CASES}[sys.argv[1]]()
 print("ok")
