@@ -281,7 +281,12 @@ fn pools_of(error: &RpcError) -> String {
     pools.iter().take(POOLS_MAX).map(line).collect::<String>() + &more
 }
 
-/// A failure of input or output. `None` if the reader of our output hung up: that ends a command quietly.
+/// A command that the system lets have no runtime, thread or handler of signals.
+pub fn of_start(error: &io::Error) -> Failure {
+    Failure::new("start", error.to_string(), "`ulimit -a` shows the limits, which a service has from its unit file")
+}
+
+/// A failure of the output. `None` if the reader of our output hung up: that ends a command quietly.
 pub fn of_output(error: &io::Error) -> Option<Failure> {
     (error.kind() != io::ErrorKind::BrokenPipe).then(|| {
         Failure::new("write the output", error.to_string(), "free some space, or choose another file with `>`")

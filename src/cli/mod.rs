@@ -395,7 +395,7 @@ fn online(command: Command, options: Options) -> Done<Exit> {
         );
     }
     check_servers(&options.server)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = session::runtime()?;
     let mut session = Session::new(options);
     runtime.block_on(dispatch(command, &mut session))
 }

@@ -399,10 +399,12 @@ fn call_reads_params_from_stdin() {
 fn call_asks_nothing_of_params_from_stdin_that_the_server_would_refuse_as_they_stand() {
     let server = Responder::start(|_, params| Ok(params.clone()));
     for (params, problem) in [
-        (r#"{"network":"lan","owner":"a","owner":"b"}"#, "duplicate entry with key \"owner\""),
-        (r#"{"network":"lan","labels":{"k":"v","k":"w"}}"#, "duplicate entry with key \"k\""),
-        ("[1]", "stdin holds no JSON object"),
-        ("owner: a", "stdin holds no JSON"),
+        (&br#"{"network":"lan","owner":"a","owner":"b"}"#[..], "duplicate entry with key \"owner\""),
+        (br#"{"network":"lan","labels":{"k":"v","k":"w"}}"#, "duplicate entry with key \"k\""),
+        (b"[1]", "stdin holds no JSON object"),
+        (b"owner: a", "stdin holds no JSON"),
+        // As a terminal that writes Latin-1 sends it.
+        (b"{\"owner\":\"\xe9\"}", "stdin cannot be read: "),
     ] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
             .args(["call", "ip.allocate", "-", "--server", &server.address])
@@ -411,9 +413,9 @@ fn call_asks_nothing_of_params_from_stdin_that_the_server_would_refuse_as_they_s
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        child.stdin.take().unwrap().write_all(params.as_bytes()).unwrap();
+        child.stdin.take().unwrap().write_all(params).unwrap();
         let output = child.wait_with_output().unwrap();
-        let said = text(&output.stderr);
+        let (said, params) = (text(&output.stderr), text(params));
         assert_eq!(output.status.code(), Some(64), "{params}: {said}");
         assert!(said.contains(problem), "{params}: {said}");
     }

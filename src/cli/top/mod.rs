@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 
 use super::args::Ask;
 use super::exit::Exit;
-use super::failure::Failure;
+use super::failure::{Failure, of_start};
 use super::output::{Format, number_of, print};
 use super::phrase::text;
 use super::session::{Done, Session};
@@ -153,8 +153,10 @@ const OWNER_MISSING: &str = "no node that was asked owns the register, so nothin
                              says whether another one does, whose HTTP port --metrics names then";
 
 async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
-    let mut ends = Ends::new()?;
-    let screen = Screen::enter()?;
+    let mut ends = Ends::new().map_err(|error| of_start(&error))?;
+    let screen = Screen::enter().map_err(|error| {
+        Failure::new("take the terminal", error.to_string(), "`allod top --once` prints the figures and ends")
+    })?;
     let (mut sort, mut scopes_at, mut counted) = (args.sort, None::<Instant>, None);
     'looks: loop {
         let mut beside = Beside { width: Some(Screen::size().0), ..Beside::default() };
