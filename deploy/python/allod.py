@@ -39,6 +39,11 @@ _CONFIGURATION = ("network.", "subnet.", "pool.", "reserved.")
 _LINE_BYTES_MAX = 64 << 20
 # The longest silence while events are watched: at least a bookmark comes every 10 seconds, which may be late.
 _SILENCE_SECONDS = 40
+# After so long a silence, while an answer is due, the server is asked for a sign of life; after as long again it hangs.
+_LIFE_SECONDS = 10
+_PING = b'{"jsonrpc":"2.0","id":0,"method":"server.ping"}\n'
+# A server reads no more while this many are on their way: of more it would not see the ping.
+_UNANSWERED_MAX = 1000
 
 
 class Error(Exception):
@@ -99,7 +104,13 @@ def _refusal_is_ambiguous(method, params):
 
 
 class Client:
-    """One connection to a server, or to one of several that share a register."""
+    """One connection to a server, or to one of several that share a register.
+
+    A server that hangs is given up: it leaves an answer out for 20 seconds, and says nothing else meanwhile although it is
+    pinged after 10. Then the call under way is `Lost`, or repeated where that is safe; of several servers, the others are
+    asked first from then on. After a shorter wait that ended in silence, one of several is asked nothing more before it has
+    answered a ping, in `connect_timeout` seconds.
+    """
 
     def __init__(self, *servers, timeout=30.0, connect_timeout=5.0):
         """Takes addresses as `host:port`; the first that answers is used: of several, answers a `server.ping`, in
@@ -111,6 +122,8 @@ class Client:
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._socket = None
+        self._server = None  # The one of them to which the connection leads.
+        self._silent = 0.0  # How many seconds were waited in vain since it said anything.
         self._received = bytearray()
         self._next_id = 1
         self._answers = {}
@@ -130,6 +143,7 @@ class Client:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        self._silent = 0.0
         self._received.clear()
         self._waiting.clear()
         self._events.clear()
@@ -197,6 +211,10 @@ class Client:
 
     def begin(self, method, params=None, deadline=None):
         """Sends a request and returns its number, for `wait`. Requests for one network take effect in the order sent."""
+        self._ask_for_life(deadline)
+        return self._send(method, params, deadline)
+
+    def _send(self, method, params=None, deadline=None):
         number = self._next_id
         self._next_id += 1
         request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
@@ -251,7 +269,7 @@ class Client:
                     raise Lost("events.watch: the connection ended, and the subscription with it")
                 is_idle = idle is not None and idle <= _SILENCE_SECONDS
                 try:
-                    self._read("events.watch", time.monotonic() + (idle if is_idle else _SILENCE_SECONDS))
+                    self._read("events.watch", time.monotonic() + (idle if is_idle else _SILENCE_SECONDS), is_due=False)
                 except TimedOut:
                     if is_idle:
                         return
@@ -272,7 +290,7 @@ class Client:
             return
         del self._events[subscription]
         try:
-            self._answers.pop(self.begin("events.unwatch", {"subscription": subscription}))
+            self._answers.pop(self._send("events.unwatch", {"subscription": subscription}))
         except Lost:
             pass  # It ended with its connection.
 
@@ -291,8 +309,10 @@ class Client:
                     self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     if len(self._servers) > 1:
                         self._show_life()
+                    self._server = (host, port)
                     break
-                except OSError as error:
+                # A name that cannot be one, such as `a..b`, is not even asked for.
+                except (OSError, UnicodeError) as error:
                     failed = f"{host}:{port}: {error}"
                     self.close()
             else:
@@ -309,7 +329,7 @@ class Client:
 
     def _show_life(self):
         """Has the other side say something: connections are accepted for a process that hangs, too."""
-        self._socket.sendall(b'{"jsonrpc":"2.0","id":0,"method":"server.ping"}\n')
+        self._socket.sendall(_PING)
         while b"\n" not in self._received:
             chunk = self._socket.recv(1 << 16)
             if not chunk:
@@ -325,8 +345,49 @@ class Client:
             raise OSError(refusal)
         self._received = rest
 
-    def _read(self, method, deadline):
-        """Takes in what comes next: at least one message, or raises."""
+    def _ask_for_life(self, deadline):
+        """Where the last wait ended in silence, waits for a word before anything is asked: another server may be well."""
+        if not self._silent or len(self._servers) < 2:
+            return
+        left = self._connect_timeout
+        if deadline is not None:
+            # The others have their share.
+            left = min(left, (deadline - time.monotonic()) / (len(self._servers) + 1))
+        until = time.monotonic() + left
+        try:
+            self._socket.settimeout(max(left, 0.001))
+            self._socket.sendall(_PING)
+            while self._silent:
+                self._read("server.ping", until, is_due=False)
+        except (OSError, Lost):
+            self._leave()
+        except TimedOut:
+            if self._silent:
+                self._leave()
+
+    def _waited(self, method, seconds):
+        """Nothing came for so long while an answer is due."""
+        if sum(answer is None for _, answer in self._answers.values()) > _UNANSWERED_MAX:
+            return
+        before, self._silent = self._silent, self._silent + seconds
+        if self._silent >= 2 * _LIFE_SECONDS:
+            self._leave()
+            raise Lost(f"{method}: no sign of life for {2 * _LIFE_SECONDS} s")
+        if before < _LIFE_SECONDS <= self._silent:
+            try:
+                self._socket.settimeout(1)
+                self._socket.sendall(_PING)
+            except OSError as error:
+                self._leave()
+                raise Lost(f"{method}: {error}") from error
+
+    def _leave(self):
+        """Gives up the server to which the connection leads: the others come before it from now on."""
+        self.close()
+        self._servers.sort(key=lambda server: server == self._server)
+
+    def _read(self, method, deadline, is_due=True):
+        """Takes in what comes next: at least one message, or raises. Is an answer due, or may the server be silent?"""
         searched = 0
         while True:
             end = self._received.find(b"\n", searched)
@@ -345,17 +406,24 @@ class Client:
                 raise TimedOut(f"{method}: no answer in time")
             if self._socket is None:
                 raise Lost(f"{method}: the connection ended before the answer came")
+            if is_due:
+                # Until the next of the two times of which `_waited` takes note.
+                until_then = _LIFE_SECONDS - self._silent
+                left = min(left, max(until_then if until_then > 0 else until_then + _LIFE_SECONDS, 0.01))
             self._socket.settimeout(left)
             try:
                 chunk = self._socket.recv(1 << 16)
             except socket.timeout:
-                raise TimedOut(f"{method}: no answer in time") from None
+                if is_due:
+                    self._waited(method, left)
+                continue
             except OSError as error:
                 self.close()
                 raise Lost(f"{method}: {error}") from error
             if not chunk:
                 self.close()
                 raise Lost(f"{method}: the connection ended before the answer came")
+            self._silent = 0.0
             self._received += chunk
 
     def _message(self, method, line):
@@ -390,6 +458,7 @@ class Client:
 
 def _address(text):
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
+    # Other digits than these are digits, too; and of a larger number the system takes the rest.
+    if not host or not (port.isascii() and port.isdigit() and len(port) <= 5) or not 0 < int(port) < 65536:
         raise ValueError(f"`{text}` is not the address of a server: that is a host and a port, for example 127.0.0.1:7400")
     return host.strip("[]"), int(port)

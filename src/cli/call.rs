@@ -126,7 +126,8 @@ pub async fn run(session: &mut Session, args: &Call) -> Done<Exit> {
     let params = match args.members.as_slice() {
         [only] if only == "-" => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text)?;
+            let unread = |error: std::io::Error| malformed(&args.method, &format!("stdin cannot be read: {error}"));
+            std::io::stdin().read_to_string(&mut text).map_err(unread)?;
             // A member that is given twice is refused, as by the server; it would not see it.
             match document::json(&text) {
                 Ok(Value::Object(members)) => members,

@@ -9,6 +9,7 @@ use clap_complete::Shell;
 
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::Unwritten;
 use super::session::Done;
 
 /// `allod completions`.
@@ -32,8 +33,7 @@ pub fn completions(args: &Completions) -> Done<Exit> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "allod", &mut text);
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&text)?;
-    stdout.flush()?;
+    stdout.write_all(&text).and_then(|()| stdout.flush()).map_err(Unwritten)?;
     Ok(Exit::Success)
 }
 

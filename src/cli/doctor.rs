@@ -14,7 +14,7 @@ use super::exit::Exit;
 use super::output::table::wrapped;
 use super::output::{Format, has_owner, print, text_of};
 use super::serve_args::{ServeArgs, StoreKind};
-use super::session::{Done, Options, Session};
+use super::session::{Done, Options, Session, runtime};
 use super::time::lasting;
 use crate::client::ClientError;
 use crate::core::plural::counted;
@@ -80,7 +80,7 @@ pub fn run(args: Doctor, options: Options) -> Done<Exit> {
     // It blocks and has threads of its own, so it runs before the runtime of the calls starts.
     let examined = from_cli::examine(serve.config.clone(), serve.flags());
     told.tell(examined.checks)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = runtime()?;
     let mut session = Session::looking(options);
     let (listen, http) = examined.ports.unwrap_or_default();
     let asked = session.options.server.clone();

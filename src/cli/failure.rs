@@ -107,7 +107,7 @@ impl Failure {
     pub fn of_method(method: &str, params: &Value, error: &ClientError) -> Self {
         let asked = match error {
             ClientError::Lost { .. } | ClientError::TimedOut { .. } => phrase::in_doubt(method, params),
-            ClientError::Rpc(error) if is_unknown(error) => phrase::in_doubt(method, params),
+            ClientError::Rpc(error) if error.is_in_doubt() => phrase::in_doubt(method, params),
             _ => phrase::of(method, params),
         };
         let unreachable =
@@ -136,7 +136,9 @@ impl Failure {
                 format!("{}; `--timeout DURATION` waits longer", hint::after_lost(method, params)),
             ),
             // If a repeat was refused, that says nothing about the first attempt. Otherwise the cause is all that is known.
-            ClientError::Unknown { cause, .. } if cause.rpc().is_some_and(|error| !is_in_doubt(error)) => {
+            ClientError::Unknown { cause, .. }
+                if cause.rpc().is_some_and(|error| error.kind != "unavailable" && !error.is_in_doubt()) =>
+            {
                 unreachable(format!("the answer was lost, and a repeat was refused: {cause}"), hint::look(method))
             }
             ClientError::Unknown { cause, .. } => Self::of_method(method, params, cause),
@@ -202,18 +204,18 @@ impl Failure {
     }
 }
 
-/// Does the refusal say that the request may have been done all the same?
-fn is_in_doubt(error: &RpcError) -> bool {
-    error.kind == "unavailable" || is_unknown(error)
-}
-
-/// Does the refusal say that the outcome is unknown?
-fn is_unknown(error: &RpcError) -> bool {
-    error.data.get("applied").is_some_and(|applied| applied == "unknown")
-}
-
-/// The obstacle: the server's message, or a shorter one if the facts contain everything.
+/// The obstacle. If a store did not take it, its message says what is unknown; any other refusal with an unknown outcome is of
+/// another try than the one that nobody answered.
 fn reason_of(error: &RpcError, asked: &str) -> String {
+    let obstacle = obstacle_of(error, asked);
+    match error.kind == "unavailable" || !error.is_in_doubt() {
+        true => obstacle,
+        false => format!("one try got no answer, and another was refused: {obstacle}"),
+    }
+}
+
+/// The server's message, or a shorter one if the facts contain everything.
+fn obstacle_of(error: &RpcError, asked: &str) -> String {
     let held_by = error.data.get("held_by");
     let fact = |name: &str| held_by.and_then(|held| held.get(name)).and_then(Value::as_str);
     if error.kind == "already_in_use"
@@ -279,7 +281,12 @@ fn pools_of(error: &RpcError) -> String {
     pools.iter().take(POOLS_MAX).map(line).collect::<String>() + &more
 }
 
-/// A failure of input or output. `None` if the reader of our output hung up: that ends a command quietly.
+/// A command that the system lets have no runtime, thread or handler of signals.
+pub fn of_start(error: &io::Error) -> Failure {
+    Failure::new("start", error.to_string(), "`ulimit -a` shows the limits, which a service has from its unit file")
+}
+
+/// A failure of the output. `None` if the reader of our output hung up: that ends a command quietly.
 pub fn of_output(error: &io::Error) -> Option<Failure> {
     (error.kind() != io::ErrorKind::BrokenPipe).then(|| {
         Failure::new("write the output", error.to_string(), "free some space, or choose another file with `>`")

@@ -90,10 +90,14 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
                 .to_owned()
         }
         ErrorKind::Unavailable => unavailable(method, params, data),
+        ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => conflicts(data),
+        // It is of another try than the one that nobody answered, which may have changed something.
+        ErrorKind::Overloaded | ErrorKind::NotReady | ErrorKind::RateLimited if error.is_in_doubt() => {
+            after_lost(method, params)
+        }
         ErrorKind::Overloaded => {
             format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
-        ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => conflicts(data),
         ErrorKind::NotReady => {
             format!("{}; `allod cluster nodes` shows who serves, `GET /readyz` says why not", retry_after(data))
         }

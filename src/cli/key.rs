@@ -19,9 +19,21 @@ pub struct Key {
     network: String,
     /// The address
     address: String,
-    /// Prefix of all keys (store.prefix)
-    #[arg(long, default_value = "allod")]
-    prefix: String,
+    /// Prefix of all keys (store.prefix) [default: allod]
+    #[arg(long, value_name = "TEXT")]
+    redis_prefix: Option<String>,
+}
+
+/// The prefix of all keys, unless `store.prefix` is set.
+const PREFIX_PLAIN: &str = "allod";
+
+impl Key {
+    /// Takes the `--prefix` of all commands for that of the keys, which was once called so here.
+    pub(super) fn understand(&mut self, prefix: String) {
+        if !prefix.is_empty() {
+            self.redis_prefix.get_or_insert(prefix);
+        }
+    }
 }
 
 /// Finds the shard of the network and, for an address in a block, the block; prints the commands to type.
@@ -44,8 +56,10 @@ pub async fn run(session: &mut Session, args: &Key) -> Done<Exit> {
     let address: Address = first.parse().map_err(|_| strange("address"))?;
     let shard =
         located["shard"].as_u64().and_then(|shard| u16::try_from(shard).ok()).ok_or_else(|| strange("shard"))?;
-    let commands = redis_commands_for(&args.prefix, shard, network, address)
-        .map_err(|error| Failure::usage(&*asked, error.to_string(), "name what `store.prefix` of the server is"))?;
+    let prefix = args.redis_prefix.as_deref().unwrap_or(PREFIX_PLAIN);
+    let hint = "name what `store.prefix` of the server is: `--redis-prefix TEXT`";
+    let commands = redis_commands_for(prefix, shard, network, address)
+        .map_err(|error| Failure::usage(&*asked, error.to_string(), hint))?;
     if session.options.style.format != Format::Table {
         let answer = json!({"network": located["network"], "shard": shard, "address": first, "commands": commands});
         session.print("key", &Map::new(), &answer)?;

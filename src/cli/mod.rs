@@ -268,6 +268,12 @@ fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
     if cli.global.json {
         cli.global.format = Format::Json;
     }
+    // Only there no variables are printed that it could be meant for.
+    if let Command::Cluster(call::ClusterCommand::Key(args)) = &mut cli.command
+        && cli.global.format != Format::Env
+    {
+        args.understand(std::mem::take(&mut cli.global.prefix));
+    }
     let source = matches.value_source("server");
     if cli.global.server.is_empty() && source == Some(ValueSource::EnvVariable) {
         SERVER_PLAIN.clone_into(&mut cli.global.server);
@@ -389,7 +395,7 @@ fn online(command: Command, options: Options) -> Done<Exit> {
         );
     }
     check_servers(&options.server)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = session::runtime()?;
     let mut session = Session::new(options);
     runtime.block_on(dispatch(command, &mut session))
 }

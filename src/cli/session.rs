@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::args::Ask;
 use super::doubt;
-use super::failure::{Failure, of_output};
-use super::output::{self, Style, words};
+use super::failure::{Failure, of_output, of_start};
+use super::output::{self, Style, Unwritten, words};
 use crate::client::{self, Client, ClientError, Trouble};
 
 /// The global options.
@@ -102,10 +102,19 @@ impl Stop {
     }
 }
 
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
+impl From<Unwritten> for Stop {
+    fn from(Unwritten(error): Unwritten) -> Self {
         of_output(&error).map_or(Self::Quiet, Self::from)
     }
+}
+
+/// The runtime of a command.
+///
+/// # Errors
+/// The system has nothing left for one.
+pub fn runtime() -> Done<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(|error| of_start(&error))?)
 }
 
 impl Session {
@@ -206,7 +215,8 @@ impl Session {
         }
         let _ = write!(anstream::stderr(), "really {asked}? [y/N] ");
         let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer)?;
+        let unread = |error: io::Error| Failure::not_confirmed(asked, &format!("the answer cannot be read: {error}"));
+        io::stdin().lock().read_line(&mut answer).map_err(unread)?;
         match answer.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => Ok(()),
             _ => Err(Failure::not_confirmed(asked, "nothing was changed, because the answer was not yes").into()),

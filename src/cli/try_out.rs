@@ -17,7 +17,7 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::output::{map, print};
 use super::quote::shell;
-use super::session::{Done, Options, Session};
+use super::session::{Done, Options, Session, runtime};
 use crate::client::request_line;
 use crate::serve::from_cli::{self, Ended};
 
@@ -60,17 +60,29 @@ impl Shown {
         let failed =
             |problem: String| Failure::new(format!("call `{method}`"), problem, "see the log of `allod serve`");
         let line = request_line(self.last_id, method, params).map_err(|error| failed(error.to_string()))?;
-        self.stream.write_all(&line)?;
+        self.stream.write_all(&line).map_err(|error| failed(error.to_string()))?;
         let mut answer = String::new();
-        self.reader.read_line(&mut answer)?;
+        let read = self.reader.read_line(&mut answer).map_err(|error| failed(unanswered(&error)))?;
+        if read == 0 {
+            return Err(failed("the server hung up".to_owned()).into());
+        }
         print(&format!("> {}< {answer}", String::from_utf8_lossy(&line)))?;
         let answer: Value = serde_json::from_str(&answer).map_err(|error| failed(error.to_string()))?;
         Ok(answer.get("result").cloned().unwrap_or(Value::Null))
     }
 }
 
+/// Why no answer was read. A socket says of a time that is over only that it has nothing now.
+fn unanswered(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer within {} s", PATIENCE.as_secs()),
+        _ => error.to_string(),
+    }
+}
+
 /// Serves, demonstrates, and goes on serving until a signal to stop.
 pub fn run(args: &Try, options: Options) -> Done<Exit> {
+    let runtime = runtime()?;
     let (listen, http) = (free(args.listen), free(args.http));
     let running = from_cli::start_here(&args.data, listen, http).map_err(|problem| {
         Failure::new(
@@ -87,18 +99,18 @@ pub fn run(args: &Try, options: Options) -> Done<Exit> {
         session.say(&format!("{what:<9} {got}{note}"));
     }
     session.say(&format!("register  {}", args.data.display()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let shown = runtime.block_on(async {
         // Signals are caught from here on: the user may stop the server as soon as the text says how.
         let stopped = stopped();
         show(&mut session, tcp).await?;
         next(&session, tcp, web);
         stopped.await;
         Done::Ok(())
-    })?;
+    });
+    // Whatever ended it, the register is closed in order.
     session.say("stopping");
     match running.stop() {
-        Ended::Stopped | Ended::WrittenAnew(_) => Ok(Exit::Success),
+        Ended::Stopped | Ended::WrittenAnew(_) => shown.map(|()| Exit::Success),
         Ended::Failed(problem) => {
             Err(Failure::new("stop in order", problem, "`allod try` reads the register again and checks it").into())
         }
@@ -138,7 +150,10 @@ async fn show(session: &mut Session, tcp: SocketAddr) -> Done<()> {
         json!({"network": network, "owner": "web/0", "family": 4}),
         json!({"network": network, "owner": "web/0", "slot": "v6", "family": 6}),
     ];
-    let mut wire = Shown::connect(tcp)?;
+    let unconnected = |error: io::Error| {
+        Failure::new("show what goes over the wire", error.to_string(), "`allod doctor` looks at this machine")
+    };
+    let mut wire = Shown::connect(tcp).map_err(unconnected)?;
     session.say("\n2. One address of each family, as it goes over the wire");
     let first = [wire.exchange("ip.allocate", &wishes[0])?, wire.exchange("ip.allocate", &wishes[1])?];
     session.say("\n3. Asked again, as after a lost answer");

@@ -21,9 +21,9 @@ use tokio::time::MissedTickBehavior;
 
 use super::args::params_of;
 use super::exit::Exit;
-use super::failure::Failure;
+use super::failure::{Failure, of_start};
 use super::output::words::say;
-use super::output::{Format, print, text_of};
+use super::output::{Format, Unwritten, print, text_of};
 use super::quote::shell;
 use super::session::{Done, Session, Stop};
 use crate::client::{Client, ClientError, Told, Trouble, Watch as Events};
@@ -95,7 +95,7 @@ pub async fn run(session: &mut Session, args: &Watch) -> Done<Exit> {
     let troubled = Arc::new(AtomicBool::new(false));
     let client = session.options.client(Some(told_once(&troubled)));
     let refused = |error: &ClientError| Stop::from(Failure::of_method("events.watch", &shown(&params), error));
-    let mut ends = Ends::new()?;
+    let mut ends = Ends::new().map_err(|error| of_start(&error))?;
     let begun = tokio::select! {
         begun = client.watch(params.clone()) => begun.map_err(|error| refused(&error))?,
         () = ends.asked() => return Ok(Exit::Success),
@@ -259,13 +259,13 @@ enum Teller {
 /// A thread that prints, because whoever reads may stand still, and a signal must end the watch nevertheless. Nothing waits for
 /// the thread when the watch ends.
 struct Printer {
-    texts: SyncSender<(String, oneshot::Sender<std::io::Result<()>>)>,
+    texts: SyncSender<(String, oneshot::Sender<Result<(), Unwritten>>)>,
 }
 
 impl Printer {
     fn start() -> std::io::Result<Self> {
         // A text is handed on only when the one before it is printed.
-        let (texts, handed) = sync_channel::<(String, oneshot::Sender<std::io::Result<()>>)>(1);
+        let (texts, handed) = sync_channel::<(String, oneshot::Sender<Result<(), Unwritten>>)>(1);
         let run = move || {
             for (text, printed) in handed {
                 // Nobody listens any more if the watch ended meanwhile.
@@ -279,7 +279,7 @@ impl Printer {
     /// Prints a text, unless the watch is asked to end before all of it is taken.
     async fn print(&self, text: String, ends: &mut Ends) -> Done<Handled> {
         let (printed, is_printed) = oneshot::channel();
-        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let gone = || Unwritten(std::io::ErrorKind::BrokenPipe.into());
         self.texts.try_send((text, printed)).map_err(|_| gone())?;
         tokio::select! {
             biased;
@@ -303,7 +303,7 @@ impl Teller {
         if style.format == Format::Table {
             print(line::HEAD)?;
         }
-        Ok(Self::Print { format: style.format, hook, printer: Printer::start()? })
+        Ok(Self::Print { format: style.format, hook, printer: Printer::start().map_err(|error| of_start(&error))? })
     }
 
     async fn tell(&mut self, event: &Value, ends: &mut Ends) -> Done<Handled> {

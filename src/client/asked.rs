@@ -158,9 +158,16 @@ impl Asked {
         }
     }
 
-    /// The refusal of a repeat, as the caller sees it.
+    /// The refusal of a repeat, as the caller sees it. One that says that this try was not begun says nothing of the try that
+    /// nobody answered.
     pub(super) fn refused_again(&self, error: ClientError) -> ClientError {
-        if self.refusal_is_ambiguous { self.unknown(error) } else { error }
+        match error {
+            error if self.refusal_is_ambiguous => self.unknown(error),
+            ClientError::Rpc(refused) if self.changes && is_of_this_try(&refused) => {
+                ClientError::Rpc(refused.in_doubt())
+            }
+            error => error,
+        }
     }
 
     /// The error of a call whose connection was lost, or that lost an earlier connection.
@@ -183,14 +190,7 @@ impl Asked {
         if is_moved || self.waits {
             return None;
         }
-        let mut refused = refused.clone();
-        if self.changes {
-            if !refused.data.is_object() {
-                refused.data = Value::Object(Map::new());
-            }
-            refused.data["applied"] = Value::from("unknown");
-        }
-        let error = ClientError::Rpc(refused);
+        let error = ClientError::Rpc(if self.changes { refused.in_doubt() } else { refused.clone() });
         Some(if self.may_be_repeated { error } else { self.unknown(error) })
     }
 
@@ -199,6 +199,12 @@ impl Asked {
         let error = ClientError::TimedOut { method: self.method.clone(), seconds };
         if self.may_be_repeated { error } else { self.unknown(error) }
     }
+}
+
+/// Does the refusal say nothing but that this try was not begun?
+fn is_of_this_try(refused: &RpcError) -> bool {
+    let kind = ErrorKind::from_word(&refused.kind);
+    matches!(kind, Some(ErrorKind::Overloaded | ErrorKind::NotReady | ErrorKind::RateLimited | ErrorKind::Unavailable))
 }
 
 #[cfg(test)]
@@ -295,6 +301,19 @@ mod tests {
         assert!(matches!(create.refused_again(conflict.clone()), ClientError::Unknown { .. }));
         let plain = asked("ip.allocate", json!({"network": "lan", "owner": "a"}));
         assert_eq!(plain.refused_again(conflict.clone()), conflict);
+    }
+
+    #[test]
+    fn a_repeat_that_was_not_begun_says_nothing_of_the_try_whose_answer_was_lost() {
+        let is_unknown = |method: &str, kind: ErrorKind, data: Value| {
+            let asked = asked(method, json!({"network": "lan", "owner": "a", "deadline_ms": 5}));
+            asked.refused_again(refusal(kind, data)).is_unknown()
+        };
+        assert!(is_unknown("ip.allocate", ErrorKind::Overloaded, json!({})));
+        assert!(is_unknown("ip.allocate", ErrorKind::NotReady, json!({"reason": "restored"})));
+        // The first try would have taken what is not there, or would be found.
+        assert!(!is_unknown("ip.allocate", ErrorKind::NotEnoughCapacity, json!({})));
+        assert!(!is_unknown("ip.list", ErrorKind::Overloaded, json!({})));
     }
 
     #[test]

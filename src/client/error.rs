@@ -1,6 +1,6 @@
 //! How a call can end, told apart by what the caller must do.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A refusal by the server: the four members of the protocol's errors, unchanged.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,22 @@ impl RpcError {
             message: error.get("message").and_then(Value::as_str).unwrap_or_default().to_owned(),
             data,
         }
+    }
+
+    /// Does it say that the call may have been carried out all the same? The server says so of a commit that it cannot follow
+    /// up, and the client of a call with another try that nobody answered.
+    pub fn is_in_doubt(&self) -> bool {
+        self.data.get("applied").is_some_and(|applied| applied == "unknown")
+    }
+
+    /// The same refusal, of a call with another try that nobody answered.
+    pub(super) fn in_doubt(&self) -> Self {
+        let mut refused = self.clone();
+        if !refused.data.is_object() {
+            refused.data = Value::Object(Map::new());
+        }
+        refused.data["applied"] = Value::from("unknown");
+        refused
     }
 
     /// The `error` member that this was read from.
@@ -124,7 +140,7 @@ impl ClientError {
         match self {
             Self::Lost { .. } | Self::TimedOut { .. } | Self::Malformed { .. } | Self::Unknown { .. } => true,
             Self::Connect { .. } | Self::NotSent { .. } | Self::NotForClient { .. } => false,
-            Self::Rpc(error) => error.kind == "internal" || error.data.get("applied").is_some_and(|it| it == "unknown"),
+            Self::Rpc(error) => error.kind == "internal" || error.is_in_doubt(),
         }
     }
 

@@ -399,10 +399,12 @@ fn call_reads_params_from_stdin() {
 fn call_asks_nothing_of_params_from_stdin_that_the_server_would_refuse_as_they_stand() {
     let server = Responder::start(|_, params| Ok(params.clone()));
     for (params, problem) in [
-        (r#"{"network":"lan","owner":"a","owner":"b"}"#, "duplicate entry with key \"owner\""),
-        (r#"{"network":"lan","labels":{"k":"v","k":"w"}}"#, "duplicate entry with key \"k\""),
-        ("[1]", "stdin holds no JSON object"),
-        ("owner: a", "stdin holds no JSON"),
+        (&br#"{"network":"lan","owner":"a","owner":"b"}"#[..], "duplicate entry with key \"owner\""),
+        (br#"{"network":"lan","labels":{"k":"v","k":"w"}}"#, "duplicate entry with key \"k\""),
+        (b"[1]", "stdin holds no JSON object"),
+        (b"owner: a", "stdin holds no JSON"),
+        // As a terminal that writes Latin-1 sends it.
+        (b"{\"owner\":\"\xe9\"}", "stdin cannot be read: "),
     ] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_allod"))
             .args(["call", "ip.allocate", "-", "--server", &server.address])
@@ -411,9 +413,9 @@ fn call_asks_nothing_of_params_from_stdin_that_the_server_would_refuse_as_they_s
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        child.stdin.take().unwrap().write_all(params.as_bytes()).unwrap();
+        child.stdin.take().unwrap().write_all(params).unwrap();
         let output = child.wait_with_output().unwrap();
-        let said = text(&output.stderr);
+        let (said, params) = (text(&output.stderr), text(params));
         assert_eq!(output.status.code(), Some(64), "{params}: {said}");
         assert!(said.contains(problem), "{params}: {said}");
     }
@@ -518,6 +520,40 @@ fn a_server_that_has_its_store_alone_has_no_shards_and_says_so() {
     assert_eq!(code, Some(0));
     assert!(said.contains("has its store alone") && said.contains("(store `embedded` of node `north`)"), "{said}");
     assert_eq!(run(json!([node("north", false)]), "redis").0, Some(1));
+}
+
+#[test]
+fn the_key_of_an_address_has_the_prefix_of_the_register_and_variables_have_that_of_the_command() {
+    let server = Responder::start(|method, _| {
+        Ok(match method {
+            "cluster.locate" => json!({"network": "lan", "network_id": lan()["id"], "shard": 3}),
+            "server.info" => json!({"store": "redis"}),
+            _ => json!({"state": "held", "reservation": {"address": "10.0.0.5"}}),
+        })
+    });
+    let said = |line: &str| {
+        let output = allod(&server.address, &format!("cluster key lan 10.0.0.5{line}").split(' ').collect::<Vec<_>>());
+        assert_eq!(text(&output.stderr), "", "{line}");
+        text(&output.stdout)
+    };
+    for (line, begins) in [
+        ("", "HGET {allod}:3:"),
+        (" --redis-prefix prod:ipam", "HGET {prod:ipam}:3:"),
+        // As it was called once.
+        (" --prefix allod-test", "HGET {allod-test}:3:"),
+        (" --prefix ignored --redis-prefix prod", "HGET {prod}:3:"),
+    ] {
+        assert!(said(line).starts_with(begins), "{line}: {}", said(line));
+    }
+    for (line, of_variable, of_key) in [
+        ("", "", "{allod}"),
+        (" --prefix NIC_", "NIC_", "{allod}"),
+        (" --prefix NIC_ --redis-prefix prod", "NIC_", "{prod}"),
+    ] {
+        let told = said(&format!(" --format env{line}"));
+        assert!(told.lines().any(|told| told == format!("{of_variable}NETWORK=lan")), "{line}: {told}");
+        assert!(told.contains(&format!("HGET {of_key}:3:")), "{line}: {told}");
+    }
 }
 
 #[test]

@@ -119,6 +119,49 @@ fn a_network_of_a_file_is_made_although_the_first_answer_was_lost() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
+/// What the check did not find a moment before is the import's own work: it counts, and what had been granted automatically is
+/// granted again.
+#[test]
+fn a_claim_of_an_import_is_its_own_although_the_first_answer_was_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("register.jsonl");
+    write(
+        &file,
+        b"{\"format\":\"allod-export\",\"version\":1}\n\
+          {\"network\":{\"name\":\"lan\",\"subnets\":[{\"cidr\":\"10.0.0.0/24\"}]}}\n\
+          {\"reservation\":{\"network\":\"lan\",\"address\":\"10.0.0.5\",\"owner\":\"web/0\",\"kind\":\"dynamic\"}}\n",
+    );
+    let file = file.to_str().unwrap();
+    let held = |created: bool| json!({"address": "10.0.0.5", "generation": 7, "created": created, "kind": "static"});
+    let answers = move |method: &str, _: &Value| match method {
+        "network.list" => {
+            let mut lan = lan();
+            lan["cooldown_seconds"] = json!(3600);
+            json!({"networks": [lan]})
+        }
+        "ip.release" => json!({"released": [{"address": "10.0.0.5"}]}),
+        _ => held(true),
+    };
+    let server = losing("ip.claim", held(false), answers);
+    let output = allod(&server.address, &["import", file]);
+    assert_eq!(text(&output.stderr), "imported 0 networks and 1 reservation\n");
+    assert_eq!(output.status.code(), Some(0));
+    let made = |method: &str| {
+        server.asked().into_iter().filter(|(asked, _)| asked == method).map(|(_, params)| params).collect()
+    };
+    let released: Vec<Value> = made("ip.release");
+    assert_eq!(released, [json!({"network": "lan", "address": "10.0.0.5", "if_generation": 7})]);
+    let granted: Vec<Value> = made("ip.allocate");
+    assert_eq!(granted.len(), 1, "{:?}", server.asked());
+    // Without a lost answer, what is there now is somebody else's.
+    let server = Responder::start(move |method, params| {
+        Ok(if method == "ip.claim" && params["dry_run"] != true { held(false) } else { answers(method, params) })
+    });
+    let output = allod(&server.address, &["import", file]);
+    assert_eq!(text(&output.stderr), "imported 0 networks and 0 reservations\n1 reservation had been there already\n");
+    assert!(!server.methods().contains(&"ip.release".to_owned()));
+}
+
 #[test]
 fn a_run_of_changes_that_breaks_off_tells_how_far_it_came_and_that_it_goes_on() {
     let directory = tempfile::tempdir().unwrap();

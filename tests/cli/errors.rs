@@ -180,6 +180,26 @@ fn what_a_call_was_refused_with_before_its_time_was_over_is_told_with_its_facts(
     }
 }
 
+/// What is refused before it is looked at changes nothing, but that is said of one try, and nobody answered the other.
+#[test]
+fn a_refusal_of_one_try_is_not_said_to_be_the_end_of_a_call_that_another_may_have_carried_out() {
+    for kind in [ErrorKind::Overloaded, ErrorKind::NotReady, ErrorKind::RateLimited] {
+        let facts = json!({"applied": "unknown", "retry_after_ms": 50});
+        let refused = ClientError::Rpc(RpcError::from_value(&refusal(kind, "8192 requests wait", facts)));
+        let params = json!({"network": "lan", "owner": "web/0"});
+        let release = Failure::of_method("ip.release", &params, &unknown(refused.clone())).text();
+        let allocate = Failure::of_method("ip.allocate", &params, &refused).text();
+        for (said, what_to_do) in [(release, "look first"), (allocate, "it is safe to repeat")] {
+            assert!(!said.contains("nothing was changed") && !said.contains("try again"), "{kind}: {said}");
+            assert!(said.contains(what_to_do), "{kind}: {said}");
+            assert!(said.contains("one try got no answer, and another was refused: 8192"), "{kind}: {said}");
+        }
+        // Of a call that asks the same at any time nothing is in doubt.
+        let read = ClientError::Rpc(RpcError::from_value(&refusal(kind, "why", json!({"retry_after_ms": 50}))));
+        assert!(Failure::of_method("ip.list", &params, &read).hint.contains("try again in 1 s"), "{kind}");
+    }
+}
+
 #[test]
 fn what_is_not_there_is_looked_for_where_it_would_be() {
     let looked = |method: &str, message: &str| {

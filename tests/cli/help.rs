@@ -41,6 +41,28 @@ fn the_argument_tree_is_sound() {
     allod::cli::command().debug_assert();
 }
 
+/// Clap takes two arguments of one id for one, and writes the value of either into the other.
+#[test]
+fn no_command_has_an_argument_that_is_called_as_one_of_all_commands() {
+    fn names(argument: &clap::Arg) -> Vec<String> {
+        let longs = argument.get_long().into_iter().chain(argument.get_all_aliases().into_iter().flatten());
+        let shorts = argument.get_short().into_iter().chain(argument.get_all_short_aliases().into_iter().flatten());
+        let options = longs.map(|long| format!("--{long}")).chain(shorts.map(|short| format!("-{short}")));
+        options.chain([format!("id {}", argument.get_id())]).collect()
+    }
+    fn check(command: &Command, path: &str, of_all: &[String]) {
+        let (global, own): (Vec<_>, Vec<_>) = command.get_arguments().partition(|argument| argument.is_global_set());
+        let own: Vec<String> = own.into_iter().flat_map(names).collect();
+        let global: Vec<String> = global.into_iter().flat_map(names).collect();
+        let both = own.iter().chain(&global).filter(|name| of_all.contains(name)).collect::<Vec<_>>();
+        assert!(both.is_empty(), "{path}: {both:?}");
+        let of_all = [of_all, &global].concat();
+        command.get_subcommands().for_each(|inner| check(inner, &format!("{path} {}", inner.get_name()), &of_all));
+    }
+    // As it is written: building it gives every command those of all commands.
+    check(&allod::cli::command(), "allod", &[]);
+}
+
 #[test]
 fn the_first_screen() {
     golden("help.txt", &allod::cli::command().render_help().to_string());

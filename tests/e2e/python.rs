@@ -86,6 +86,20 @@ fn the_python_client_repeats_no_call_whose_own_deadline_has_passed() {
 }
 
 #[test]
+fn the_python_client_gives_up_a_server_that_hangs_and_asks_another_one() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "hangs");
+    }
+}
+
+#[test]
+fn the_python_client_takes_no_address_for_another_and_passes_over_a_name_that_cannot_be_one() {
+    if !there_is_no_python() {
+        runs("python_answers.py", "addresses");
+    }
+}
+
+#[test]
 fn the_python_client_says_that_it_is_lost_where_something_else_listens() {
     if !there_is_no_python() {
         runs("python_answers.py", "foreign");

@@ -278,6 +278,100 @@ def closed():
             pass
 
 
-CASES = [long, refused, late, waits, deaf, apart, left, due, foreign, closed]
+def hanging():
+    """A server that answers a ping and one call, reads on, and says no more; and what it was asked."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    asked = []
+
+    def serve():
+        client, _ = listener.accept()
+        for line in client.makefile("rb"):
+            request = json.loads(line)
+            asked.append(request["method"])
+            if len(asked) <= 2:
+                client.sendall(json.dumps({"id": request["id"], "result": "first"}).encode() + b"\n")
+
+    threading.Thread(target=serve, daemon=True).start()
+    return "127.0.0.1:%d" % listener.getsockname()[1], asked
+
+
+def hangs():
+    """A server that hangs while a call is under way is given up, and another one asked."""
+    pong = {"result": "pong"}
+    # A wait that is shorter than it takes to know: the next call asks first whether anybody is there.
+    (first, asked), (second, asked_then) = hanging(), server(pong, {"result": "second"}, {"result": "third"})
+    with allod.Client(first, second, connect_timeout=2) as register:
+        assert register.call("ip.get", address="10.0.0.5") == "first"
+        register._timeout = 0.2
+        try:
+            raise AssertionError(register.call("ip.release", network="lan", owner="a"))
+        except allod.TimedOut:
+            pass
+        register._timeout = 30
+        assert register.call("ip.release", network="lan", owner="b") == "second"
+        assert register.call("ip.release", network="lan", owner="c") == "third"
+        assert asked == ["server.ping", "ip.get", "ip.release", "server.ping"], asked
+        assert asked_then == ["server.ping", "ip.release", "ip.release"], asked_then
+
+    allod._LIFE_SECONDS = 0.5
+    # What is safe is repeated at the other one.
+    (first, asked), (second, _) = hanging(), server(pong, {"result": "second"})
+    with allod.Client(first, second) as register:
+        assert [register.call("ip.get", address="10.0.0.5") for _ in range(2)] == ["first", "second"]
+        assert asked == ["server.ping", "ip.get", "ip.get", "server.ping"], asked
+    # What is not is told, and whoever was alone is asked again over another connection.
+    (first, asked) = hanging()
+    with allod.Client(first) as register:
+        assert [register.call("ip.get", address="10.0.0.5") for _ in range(2)] == ["first", "first"]
+        try:
+            raise AssertionError(register.call("ip.release", network="lan", owner="a"))
+        except allod.Lost as lost:
+            assert "no sign of life" in str(lost), lost
+        assert register._socket is None
+
+    # One that is merely slow answers the ping, and is waited for.
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        client, _ = listener.accept()
+        lines = client.makefile("rb")
+        request = json.loads(next(lines))
+        for _ in range(2):
+            client.sendall(b'{"id":0,"result":"pong"}\n')
+            assert b"server.ping" in next(lines)
+        client.sendall(json.dumps({"id": request["id"], "result": "late"}).encode() + b"\n")
+
+    threading.Thread(target=serve, daemon=True).start()
+    with allod.Client("127.0.0.1:%d" % listener.getsockname()[1]) as register:
+        assert register.call("ip.release", network="lan", owner="a") == "late"
+
+    # Of one that says something when it is asked nothing is lost.
+    address, asked = server(pong, {"result": "x"}, pong, {"result": "y"})
+    with allod.Client(address, "127.0.0.1:1") as register:
+        number = register.begin("ip.get", {"address": "10.0.0.5"})
+        register._silent = 0.1
+        assert register.call("ip.get", address="10.0.0.6") == "y", asked
+        assert register.wait(number) == "x" and register._silent == 0, asked
+
+
+def addresses():
+    """What cannot be an address is refused where it is given, and a name that cannot be one is as a host that is not there."""
+    for wrong in "127.0.0.1:70000", "127.0.0.1:0", "127.0.0.1:\u00b2", "127.0.0.1:", "h:" + "9" * 5000, ":7400", "localhost":
+        try:
+            raise AssertionError(allod.Client(wrong)._servers)
+        except ValueError as error:
+            assert f"`{wrong}` is not the address of a server" in str(error), error
+    assert allod.Client("[::1]:65535")._servers == [("::1", 65535)]
+    for name in "a..b:7400", "x" * 64 + ".example:7400":
+        try:
+            raise AssertionError(allod.Client(name).call("ip.release", network="lan", owner="a"))
+        except allod.NotSent as error:
+            assert name in str(error), error
+        address, _ = server({"result": "pong"}, {"result": "x"})
+        with allod.Client(name, address) as register:
+            assert register.call("ip.release", network="lan", owner="a") == "x"
+
+
+CASES = [long, refused, late, waits, deaf, apart, left, due, foreign, closed, hangs, addresses]
 {case.__name__: case for case in CASES}[sys.argv[1]]()
 print("ok")

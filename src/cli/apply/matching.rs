@@ -1,6 +1,6 @@
 //! Finds the server's network for each table of a file, and the order in which names change hands. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
@@ -20,20 +20,17 @@ pub fn matches(tables: &[Table], networks: &[Value]) -> Vec<Option<usize>> {
             .enumerate()
             .filter_map(|(at, network)| Some((network["name"].as_str()?, at)))
             .collect(),
+        by_id: networks.iter().enumerate().filter_map(|(at, network)| Some((network["id"].as_str()?, at))).collect(),
         by_table: tables.iter().enumerate().map(|(at, table)| (table.name.as_str(), at)).collect(),
         matched: vec![None; tables.len()],
         taken: BTreeSet::new(),
     };
     // The most reliable criterion first, for all tables, so that a guess never takes a network that another table names.
-    matching.take(|table, network| table.id.as_deref().is_some_and(|id| network["id"] == id));
+    matching.take(|matching, table| matching.by_id.get(table.id.as_deref()?).copied());
     matching.take_former();
-    matching.take(|table, network| network["name"] == *table.name);
-    matching.take(|table, network| table.renamed_from.as_deref().is_some_and(|name| network["name"] == name));
-    matching.take(|table, network| {
-        let (wanted, there) = (cidrs(table.members.get("subnets")), cidrs(network.get("subnets")));
-        let same_realm = network.as_object().is_some_and(|members| realm(members) == realm(&table.members));
-        same_realm && !wanted.is_empty() && wanted == there
-    });
+    matching.take(|matching, table| matching.by_name.get(&*table.name).copied());
+    matching.take(|matching, table| matching.by_name.get(table.renamed_from.as_deref()?).copied());
+    matching.take_by_subnets();
     matching.matched
 }
 
@@ -42,6 +39,7 @@ struct Matching<'a> {
     tables: &'a [Table],
     networks: &'a [Value],
     by_name: BTreeMap<&'a str, usize>,
+    by_id: BTreeMap<&'a str, usize>,
     by_table: BTreeMap<&'a str, usize>,
     matched: Vec<Option<usize>>,
     taken: BTreeSet<usize>,
@@ -53,13 +51,30 @@ impl Matching<'_> {
         self.matched[table] = Some(network);
     }
 
-    fn take(&mut self, same: impl Fn(&Table, &Value) -> bool) {
-        for (at, table) in self.tables.iter().enumerate() {
-            if self.matched[at].is_some() {
-                continue;
+    /// Takes the network that is found for a table, unless either is matched already.
+    fn take(&mut self, find: impl Fn(&Self, &Table) -> Option<usize>) {
+        for (at, table) in
+            self.tables.iter().enumerate().filter(|(at, _)| self.matched[*at].is_none()).collect::<Vec<_>>()
+        {
+            if let Some(network) = find(self, table).filter(|network| !self.taken.contains(network)) {
+                self.set(at, network);
             }
-            let mut free = self.networks.iter().enumerate().filter(|(network, _)| !self.taken.contains(network));
-            if let Some((network, _)) = free.find(|(_, network)| same(table, network)) {
+        }
+    }
+
+    /// Takes networks by their realms and subnets: for each table the first that has the same.
+    fn take_by_subnets(&mut self) {
+        let networks = self.networks.iter().enumerate().filter(|(network, _)| !self.taken.contains(network));
+        let mut there: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
+        for (at, members) in networks.filter_map(|(at, network)| Some((at, network.as_object()?))) {
+            there.entry((realm(members), cidrs(members.get("subnets")))).or_default().push_back(at);
+        }
+        for (at, table) in self.tables.iter().enumerate() {
+            let wanted = cidrs(table.members.get("subnets"));
+            if self.matched[at].is_none()
+                && !wanted.is_empty()
+                && let Some(network) = there.get_mut(&(realm(&table.members), wanted)).and_then(VecDeque::pop_front)
+            {
                 self.set(at, network);
             }
         }

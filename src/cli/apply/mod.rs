@@ -25,7 +25,7 @@ pub mod diff;
 pub mod dump;
 pub mod file;
 mod matching;
-mod overlaps;
+pub mod overlaps;
 pub mod subnets;
 
 use std::path::Path;

@@ -10,13 +10,38 @@ use super::file::Table;
 use super::matching::Group;
 use crate::core::address::{Address, Cidr};
 
+/// Subnets of several realms, none of which overlaps another of its realm, each with what is noted of it.
+#[derive(Debug)]
+pub struct Taken<'a, T> {
+    /// By realm and first address.
+    realms: BTreeMap<&'a str, BTreeMap<Address, (Cidr, T)>>,
+}
+
+impl<T> Default for Taken<'_, T> {
+    fn default() -> Self {
+        Self { realms: BTreeMap::new() }
+    }
+}
+
+impl<'a, T: Copy> Taken<'a, T> {
+    /// Adds a subnet. If it overlaps one that was added before, that one is returned instead.
+    pub fn add(&mut self, realm: &'a str, cidr: Cidr, note: T) -> Option<(Cidr, T)> {
+        let taken = self.realms.entry(realm).or_default();
+        let before = taken.range(..=cidr.last()).next_back().map(|(_, before)| *before);
+        let clash = before.filter(|(other, _)| other.range().overlaps(cidr.range()));
+        if clash.is_none() {
+            taken.insert(cidr.base(), (cidr, note));
+        }
+        clash
+    }
+}
+
 /// The problems, a line each.
 pub(super) fn within(tables: &[Table], matched: &[Option<usize>], networks: &[Value]) -> Vec<String> {
-    // Keyed by first address; no two subnets in the map overlap.
-    let mut realms: BTreeMap<&str, BTreeMap<Address, (Cidr, &str)>> = BTreeMap::new();
+    let mut taken = Taken::default();
     let mut problems = Vec::new();
     for (table, at) in tables.iter().zip(matched) {
-        let taken = realms.entry(realm_of(table, *at, networks)).or_default();
+        let realm = realm_of(table, *at, networks);
         let subnets = table.members.get("subnets").and_then(Value::as_array).into_iter().flatten();
         let name = table.name.as_str();
         for cidr in subnets.filter_map(|subnet| subnet["cidr"].as_str()?.parse::<Cidr>().ok()) {
@@ -24,9 +49,8 @@ pub(super) fn within(tables: &[Table], matched: &[Option<usize>], networks: &[Va
                 problems.push(format!("network `{name}`: a subnet cannot be {cidr}: that is every address"));
                 continue;
             }
-            let before = taken.range(..=cidr.last()).next_back().map(|(_, before)| *before);
-            match before.filter(|(other, _)| other.range().overlaps(cidr.range())) {
-                None => drop(taken.insert(cidr.base(), (cidr, name))),
+            match taken.add(realm, cidr, name) {
+                None => {}
                 Some((other, owner)) if owner == name => problems
                     .push(format!("network `{name}`: subnet {cidr} overlaps its subnet {other}; choose another range")),
                 Some((other, owner)) => problems.push(format!(

@@ -179,10 +179,13 @@ async fn make(client: &Client, mut params: Map<String, Value>, what_for: Claimin
     // For an existing reservation only a full answer contains its kind.
     let how = if what_for == Claiming::Checks { "dry_run" } else { "brief" };
     params.insert(how.to_owned(), json!(true));
-    let answer = client.call("ip.claim", params).await?;
+    let answered = client.ask("ip.claim", params).await?;
+    let answer = answered.result;
+    // A moment before, the check did not find it: what is there after a lost answer was made by the try that it was lost of.
+    let is_ours = answered.after_doubt && what_for == Claiming::Imports;
     Ok(Held {
         generation: generation(&answer),
-        is_new: answer["created"] != false,
+        is_new: answer["created"] != false || is_ours,
         is_static: answer["kind"] != "dynamic",
     })
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::apply::diff;
 use super::super::apply::file::read_table;
+use super::super::apply::overlaps::Taken;
 use super::super::document;
 use super::places::Places;
 use super::stages::{Network, is_half_done};
@@ -378,7 +379,9 @@ impl Content {
 
     fn check_networks(&mut self, there: &[Value]) {
         let mut names = BTreeSet::new();
-        let mut taken: Vec<(String, Cidr, usize)> = Vec::new();
+        let mut taken = Taken::default();
+        let by_name: BTreeMap<&str, &Value> =
+            there.iter().filter_map(|existing| Some((existing["name"].as_str()?, existing))).collect();
         for network in &self.networks {
             let name = &network.table.name;
             let mut problem = (!names.insert(name)).then(|| format!("network `{name}` appears twice"));
@@ -391,7 +394,7 @@ impl Content {
                     )
                 })
             });
-            if let Some(existing) = there.iter().find(|existing| existing["name"] == **name) {
+            if let Some(&existing) = by_name.get(&**name) {
                 // It must be equal, or as an import that broke off left it.
                 let expected = network.expected(existing);
                 let differs = match diff::steps(std::slice::from_ref(&expected), std::slice::from_ref(existing), false)
@@ -402,14 +405,10 @@ impl Content {
                 problem =
                     problem.or(differs.map(|how| format!("network `{name}` is on the server and differs: {how}")));
             }
-            let realm = network.realm().to_owned();
             for cidr in cidrs(network.table.members.get("subnets")) {
-                let clash =
-                    taken.iter().find(|(other, there, _)| *other == realm && there.range().overlaps(cidr.range()));
-                if let Some((_, there, line)) = clash {
+                if let Some((there, line)) = taken.add(network.realm(), cidr, network.line) {
                     problem = problem.or(Some(format!("subnet {cidr} overlaps {there} of line {line}")));
                 }
-                taken.push((realm.clone(), cidr, network.line));
             }
             if let Some(problem) = problem {
                 self.problems.entry(network.line).or_insert(problem);

@@ -51,6 +51,7 @@ use serde_json::{Map, Value, json};
 use super::apply::file;
 use super::exit::Exit;
 use super::failure::Failure;
+use super::output::Unwritten;
 use super::pages;
 use super::progress::Progress;
 use super::quote::shell;
@@ -160,7 +161,7 @@ pub async fn export(session: &mut Session, args: &Export) -> Done<Exit> {
     }
     end[sum::MEMBER] = json!(lines.sum.text());
     lines.write(&json!({"end": end}))?;
-    lines.to.flush()?;
+    lines.to.flush().map_err(Unwritten)?;
     drop(progress);
     session.say(&format!("{}, {}", counted(networks.len(), "network"), counted(written, "reservation")));
     if left_out > 0 {
@@ -200,10 +201,10 @@ struct ExportedLines<W> {
 }
 
 impl<W: Write> ExportedLines<W> {
-    fn write(&mut self, line: &Value) -> std::io::Result<()> {
+    fn write(&mut self, line: &Value) -> Result<(), Unwritten> {
         let line = line.to_string();
         self.sum.add(&line);
-        writeln!(self.to, "{line}")
+        Ok(writeln!(self.to, "{line}")?)
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod changed;
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::show::{held_address, text};
@@ -21,10 +23,14 @@ pub fn table(events: &[Value]) -> Table {
 pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
     let mut table =
         Table::new(&["TIME", "EVENT", "!ADDRESS", "NETWORK", "OWNER", "SCOPE", "SLOT", "BY", "DETAILS", "REASON"]);
+    let mut halves: HashMap<_, Vec<usize>> = HashMap::new();
+    for (at, event) in events.iter().enumerate().filter(|(_, event)| event["type"] == "transferred") {
+        halves.entry(holding(event)).or_default().push(at);
+    }
     for (at, event) in events.iter().enumerate() {
         let details = match text(event, "type").as_str() {
             "network_created" | "network_changed" => earlier.changed(event),
-            "transferred" => moved(at, events).unwrap_or_else(|| details(event)),
+            "transferred" => moved(at, events, &halves).unwrap_or_else(|| details(event)),
             _ => details(event),
         };
         table.row(vec![
@@ -44,9 +50,15 @@ pub fn table_after(events: &[Value], earlier: &mut Earlier) -> Table {
     table.without_plain_columns(&PLAIN)
 }
 
-/// For an address that moved with its subnet: from or to which network, if the other half of the move is among these events.
-/// Each network has its own time, and a subnet may move back and forth, so the nearest half that fits is taken.
-fn moved(at: usize, events: &[Value]) -> Option<String> {
+/// The holding that an event is about: its address and generation.
+fn holding(event: &Value) -> (String, String) {
+    (event["address"].to_string(), event["generation"].to_string())
+}
+
+/// For an address that moved with its subnet: from or to which network, if the other half of the move is among these events,
+/// of which `halves` are the transfers by their holding. Each network has its own time, and a subnet may move back and forth,
+/// so the nearest half that fits is taken.
+fn moved(at: usize, events: &[Value], halves: &HashMap<(String, String), Vec<usize>>) -> Option<String> {
     let event = &events[at];
     let is_end = |event: &Value| event.get("before").is_some() && event.get("after").is_none();
     let is_beginning = |event: &Value| event.get("before").is_none() && event.get("after").is_some();
@@ -55,11 +67,9 @@ fn moved(at: usize, events: &[Value]) -> Option<String> {
         (_, true) => ("from", &is_end),
         _ => return None,
     };
-    let fits = |other: &Value| {
-        let alike = |member: &str| other.get(member) == event.get(member);
-        other_half(other) && ["type", "address", "generation"].into_iter().all(alike) && !alike("network_id")
-    };
-    let others = events.iter().enumerate().filter(|(_, other)| fits(other));
+    let fits = |other: &Value| other_half(other) && other.get("network_id") != event.get("network_id");
+    let others = halves.get(&holding(event)).into_iter().flatten().map(|&other| (other, &events[other]));
+    let others = others.filter(|(_, other)| fits(other));
     others
         .min_by_key(|(there, _)| there.abs_diff(at))
         .map(|(_, other)| format!("{way} network `{}`", text(other, "network")))

@@ -4,14 +4,16 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use super::Unwritten;
+
 /// Prints `whole`, indented as any answer, with the items of these pages in its member `list`. Each page is a JSON list.
 ///
 /// # Errors
 /// Those of stdout.
-pub fn print_with(whole: &Value, list: &str, pages: &[String]) -> io::Result<()> {
+pub fn print_with(whole: &Value, list: &str, pages: &[String]) -> Result<(), Unwritten> {
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     write_with(&mut stdout, whole, list, pages)?;
-    stdout.flush()
+    Ok(stdout.flush()?)
 }
 
 fn write_with(to: &mut impl Write, whole: &Value, list: &str, pages: &[String]) -> io::Result<()> {

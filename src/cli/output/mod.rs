@@ -80,14 +80,24 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
+/// Why the output could not be written. A type of its own, so that nothing else that fails is told as that.
+#[derive(Debug)]
+pub struct Unwritten(pub io::Error);
+
+impl From<io::Error> for Unwritten {
+    fn from(error: io::Error) -> Self {
+        Self(error)
+    }
+}
+
 /// Prints to stdout, in colour on a terminal.
 ///
 /// # Errors
 /// Those of stdout, [`io::ErrorKind::BrokenPipe`] included.
-pub fn print(text: &str) -> io::Result<()> {
+pub fn print(text: &str) -> Result<(), Unwritten> {
     let mut stdout = anstream::stdout();
     stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    Ok(stdout.flush()?)
 }
 
 /// A scalar as text without quotes; null is empty, and lists and objects are JSON.

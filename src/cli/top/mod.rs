@@ -8,8 +8,11 @@
 //! The metrics contain what costs the server nothing to report. What it would have to count first (scopes) is requested only
 //! with `--scopes`.
 //!
+//! Whoever is asked is asked in a task of its own ([`asked`]), and keys and signals are heard while answers are waited for.
+//!
 //! Review notes: is the terminal restored, whatever ends the program? Does an unreachable node affect only its own figures?
 
+mod asked;
 mod scrape;
 mod screen;
 mod view;
@@ -25,14 +28,20 @@ use tokio::sync::mpsc;
 
 use super::args::Ask;
 use super::exit::Exit;
-use super::failure::Failure;
-use super::output::{Format, number_of, print};
+use super::failure::{Failure, of_start};
+use super::output::{Format, Unwritten, number_of, print};
 use super::phrase::text;
 use super::session::{Done, Session};
 use super::why_full::Named;
+use crate::client::Client;
+use asked::Asked;
 use scrape::Scrape;
 use screen::{Beside, Screen};
 use view::{Looks, Sort, View};
+
+/// How long the screen waits for who answered the last time; a little longer than a node may be silent before that is an
+/// error.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// Counting scopes reads every reservation, so the screen does not ask for it more often.
 const SCOPES_EVERY: Duration = Duration::from_secs(10);
@@ -79,12 +88,13 @@ the like, which clients repeat.";
 pub async fn run(session: &mut Session, args: &Top) -> Done<Exit> {
     let nodes = addresses(args.metrics.as_deref(), &session.options.server)?;
     let only = only(session, args.network.as_deref()).await?;
-    let mut watched = Watched { nodes, only, timeout: session.options.timeout, looks: BTreeMap::new() };
+    let timeout = session.options.timeout;
+    let mut watched = Watched { nodes, only, timeout, asked: BTreeMap::new(), looks: BTreeMap::new() };
     if args.once || session.options.style.format != Format::Table || !Screen::is_there() {
         return once(session, args, &mut watched).await;
     }
     // The first errors are printed before the screen is taken, so that they stay visible.
-    let problems = watched.look().await;
+    let problems = watched.look(watched.patience()).await;
     watched.must_answer(&problems)?;
     live(session, args, &mut watched).await
 }
@@ -108,12 +118,12 @@ async fn only(session: &mut Session, asked: Option<&str>) -> Done<Only> {
 }
 
 async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
-    let mut problems = watched.look().await;
+    let patience = watched.patience();
+    let problems = watched.look(patience).await;
     watched.must_answer(&problems)?;
-    // A node that did not answer has no rates at the second look either, and would only be waited for again.
-    watched.nodes.retain(|node| watched.looks.contains_key(node));
     tokio::time::sleep(Duration::from_secs(args.interval)).await;
-    problems.extend(watched.look().await);
+    // A node that did not answer has no rates at the second look either, and is not waited for again.
+    let problems = watched.look(patience).await;
     watched.must_answer(&problems)?;
     let mut beside = Beside { problems, width: session.options.style.width, ..Beside::default() };
     let mut view = watched.view();
@@ -126,7 +136,7 @@ async fn once(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
         beside.usage = Some(usage);
     }
     if args.scopes {
-        beside.scopes = Some(scopes(session, args).await?);
+        beside.scopes = Some(scopes(session, args.network.as_deref()).await?);
     }
     args.sort.sort(&mut view.networks);
     keep(&mut view, args.limit);
@@ -153,38 +163,27 @@ const OWNER_MISSING: &str = "no node that was asked owns the register, so nothin
                              says whether another one does, whose HTTP port --metrics names then";
 
 async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<Exit> {
-    let mut ends = Ends::new()?;
-    let screen = Screen::enter()?;
-    let (mut sort, mut scopes_at, mut counted) = (args.sort, None::<Instant>, None);
+    let mut ends = Ends::new().map_err(|error| of_start(&error))?;
+    let screen = Screen::enter().map_err(|error| {
+        Failure::new("take the terminal", error.to_string(), "`allod top --once` prints the figures and ends")
+    })?;
+    let mut sort = args.sort;
+    let mut beside = Aside::default();
+    let mut shown: Option<(View, Beside)> = None;
     'looks: loop {
-        let mut beside = Beside { width: Some(Screen::size().0), ..Beside::default() };
-        beside.problems = watched.look().await;
-        if let Some(network) = &args.network {
-            match session.try_call("network.usage", named(network)).await {
-                Ok(usage) => beside.usage = Some(usage),
-                Err(error) => beside.problems.push(error.to_string()),
+        let gathered = unless_ended(gather(session, args, watched, &mut beside), &mut ends, |key| {
+            if key == b's' {
+                sort = sort.next();
+                // If that cannot be drawn, neither can what comes next, which tells.
+                let _ = shown.as_ref().map(|(view, beside)| draw(view, beside, sort, args.limit));
             }
-        }
-        if args.scopes {
-            if scopes_at.is_none_or(|at| at.elapsed() >= SCOPES_EVERY) {
-                scopes_at = Some(Instant::now());
-                match scopes(session, args).await {
-                    Ok(scopes) => counted = Some(scopes),
-                    Err(_) => beside.problems.push("scopes cannot be counted now".to_owned()),
-                }
-            }
-            beside.scopes.clone_from(&counted);
-        }
-        let view = watched.view();
-        if view.store_ready.is_none() && beside.problems.is_empty() {
-            beside.problems.push(OWNER_MISSING.to_owned());
-        }
-        beside.problems.extend(watched.only.problem());
+        });
+        let Some((view, beside)) = gathered.await else { break };
         let tick = tokio::time::sleep(Duration::from_secs(args.interval.max(1)));
         tokio::pin!(tick);
         // A key redraws the same looks.
         loop {
-            Screen::show(&fitted(&view, &beside, sort, args.limit, Screen::size().1))?;
+            draw(&view, &beside, sort, args.limit)?;
             tokio::select! {
                 () = &mut tick => break,
                 key = ends.next() => match key {
@@ -194,9 +193,87 @@ async fn live(session: &mut Session, args: &Top, watched: &mut Watched) -> Done<
                 },
             }
         }
+        shown = Some((view, beside));
     }
     drop(screen);
     Ok(Exit::Success)
+}
+
+/// Waits for what is gathered, and meanwhile takes keys. None: the user ends it, and nothing more is waited for.
+async fn unless_ended<T>(gathering: impl Future<Output = T>, ends: &mut Ends, mut press: impl FnMut(u8)) -> Option<T> {
+    tokio::pin!(gathering);
+    loop {
+        tokio::select! {
+            gathered = &mut gathering => return Some(gathered),
+            key = ends.next() => match key {
+                Some(b'q') | None => return None,
+                Some(key) => press(key),
+            },
+        }
+    }
+}
+
+/// What the server is asked beside the metrics, and what it said the last time.
+#[derive(Default)]
+struct Aside {
+    usage: Asked<Value>,
+    used: Option<Value>,
+    scopes: Asked<Value>,
+    counted: Option<Value>,
+    counted_at: Option<Instant>,
+}
+
+impl Aside {
+    fn begin(&mut self, session: &Session, args: &Top) {
+        if let Some(network) = &args.network {
+            let client = session.client();
+            self.usage.begin(|| used(client, named(network)));
+        }
+        if args.scopes && self.counted_at.is_none_or(|at| at.elapsed() >= SCOPES_EVERY) {
+            self.counted_at = Some(Instant::now());
+            // Only a session of its own can go on while others are asked.
+            let (mut session, network) = (Session::looking(session.options.clone()), args.network.clone());
+            self.scopes.begin(|| async move {
+                let counted = scopes(&mut session, network.as_deref()).await;
+                counted.map_err(|_| "scopes cannot be counted now".to_owned())
+            });
+        }
+    }
+
+    /// Adds what is known to a look.
+    async fn take(&mut self, beside: &mut Beside) {
+        if let Some(usage) = self.usage.take(PATIENCE).await {
+            self.used = usage.ok();
+        }
+        if let Some(Ok(counted)) = self.scopes.take(PATIENCE).await {
+            self.counted = Some(counted);
+        }
+        beside.usage.clone_from(&self.used);
+        beside.scopes.clone_from(&self.counted);
+        beside.problems.extend([self.usage.problem(), self.scopes.problem()].into_iter().flatten().map(str::to_owned));
+    }
+}
+
+async fn used(client: Client, network: Map<String, Value>) -> Result<Value, String> {
+    client.call("network.usage", network).await.map_err(|error| error.to_string())
+}
+
+/// Everything that a screen shows.
+async fn gather(session: &Session, args: &Top, watched: &mut Watched, aside: &mut Aside) -> (View, Beside) {
+    let mut beside = Beside { width: Some(Screen::size().0), ..Beside::default() };
+    aside.begin(session, args);
+    beside.problems = watched.look(PATIENCE).await;
+    aside.take(&mut beside).await;
+    let view = watched.view();
+    if view.store_ready.is_none() && beside.problems.is_empty() {
+        beside.problems.push(OWNER_MISSING.to_owned());
+    }
+    beside.problems.extend(watched.only.problem());
+    (view, beside)
+}
+
+fn draw(view: &View, beside: &Beside, sort: Sort, limit: usize) -> Result<(), Unwritten> {
+    Screen::show(&fitted(view, beside, sort, limit, Screen::size().1))
 }
 
 fn named(network: &str) -> Map<String, Value> {
@@ -224,8 +301,8 @@ fn keep(view: &mut View, limit: usize) {
 }
 
 /// All scopes as in the protocol, those with the most addresses first.
-async fn scopes(session: &mut Session, args: &Top) -> Done<Value> {
-    let asked = args.network.as_deref().map_or_else(Map::new, named);
+async fn scopes(session: &mut Session, network: Option<&str>) -> Done<Value> {
+    let asked = network.map_or_else(Map::new, named);
     let answer = super::pages::all(session, &Ask::new("scope.list", &asked), "scopes").await?;
     let mut scopes = answer.get("scopes").and_then(Value::as_array).cloned().unwrap_or_default();
     scopes.sort_by_key(|scope| std::cmp::Reverse(scope.get("addresses").and_then(number_of).unwrap_or(0)));
@@ -304,31 +381,37 @@ struct Watched {
     nodes: Vec<String>,
     only: Only,
     timeout: Duration,
+    asked: BTreeMap<String, Asked<Scrape>>,
     looks: BTreeMap<String, (Option<Scrape>, Scrape)>,
 }
 
 impl Watched {
-    /// Asks all nodes at once. Returns the errors, a line each.
-    async fn look(&mut self) -> Vec<String> {
-        let asked = self.nodes.iter().map(|node| {
-            let (node, timeout) = (node.clone(), self.timeout);
-            tokio::spawn(async move { (scrape::ask(&node, timeout).await, node) })
-        });
+    /// Asks all nodes at once, and waits so long for those that answered the last time. Returns what is wrong with the others, a
+    /// line each.
+    async fn look(&mut self, patience: Duration) -> Vec<String> {
+        for node in &self.nodes {
+            let (timeout, node) = (self.timeout, node.clone());
+            let asked = self.asked.entry(node.clone()).or_default();
+            asked.begin(|| async move { scrape::ask(&node, timeout).await });
+        }
         let mut problems = Vec::new();
-        for answer in asked.collect::<Vec<_>>() {
-            let Ok((answer, node)) = answer.await else { continue };
-            match answer {
-                Ok(now) => {
-                    let before = self.looks.remove(&node).map(|(_, before)| before);
-                    self.looks.insert(node, (before, now));
+        for (node, asked) in &mut self.asked {
+            match asked.take(patience).await {
+                Some(Ok(now)) => {
+                    let before = self.looks.remove(node).map(|(_, before)| before);
+                    self.looks.insert(node.clone(), (before, now));
                 }
-                Err(problem) => {
-                    self.looks.remove(&node);
-                    problems.push(format!("{node}: {problem}"));
-                }
+                Some(Err(_)) => drop(self.looks.remove(node)),
+                None => {}
             }
+            problems.extend(asked.problem().map(|problem| format!("{node}: {problem}")));
         }
         problems
+    }
+
+    /// Enough for any answer that comes in time, or the error that it does not.
+    fn patience(&self) -> Duration {
+        self.timeout.saturating_add(Duration::from_secs(1))
     }
 
     /// Fails unless at least one of them has answered.
@@ -402,6 +485,21 @@ mod tests {
         let shown = text.lines().filter(|line| line.starts_with('n')).count();
         assert!(text.contains(&format!("and {} networks more", 50 - shown)), "{text}");
         assert!(shown > 3 && text.ends_with(&format!("and {} scopes more\n", 50 - shown)), "{text}");
+    }
+
+    /// For minutes nobody may answer, and the terminal is taken.
+    #[tokio::test]
+    async fn a_key_is_heard_while_nobody_answers() {
+        let (pressed, keys) = mpsc::channel(16);
+        let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let [interrupt, terminate, hangup] = signals.map(|kind| signal(kind).unwrap());
+        let mut ends = Ends { keys, interrupt, terminate, hangup };
+        for key in *b"sxq" {
+            pressed.send(key).await.unwrap();
+        }
+        let mut heard = Vec::new();
+        let gathered = unless_ended(std::future::pending::<()>(), &mut ends, |key| heard.push(key)).await;
+        assert_eq!((gathered, heard), (None, b"sx".to_vec()));
     }
 
     #[test]

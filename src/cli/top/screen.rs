@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::view::{Network, Quantiles, Space, View};
 use crate::cli::output::map::grouped;
 use crate::cli::output::table::{Table, columns, fields};
-use crate::cli::output::{short_range, text_of};
+use crate::cli::output::{Unwritten, short_range, text_of};
 use crate::cli::time::lasting;
 use crate::core::plural::counted;
 
@@ -54,14 +54,14 @@ impl Screen {
     ///
     /// # Errors
     /// Those of the terminal.
-    pub fn show(text: &str) -> io::Result<()> {
+    pub fn show(text: &str) -> Result<(), Unwritten> {
         let (width, rows) = Self::size();
         let mut drawn = "\x1b[H".to_owned();
         for (at, line) in shown(text, rows).iter().enumerate() {
             let end = if at > 0 { "\r\n" } else { "" };
             drawn.push_str(&format!("{end}{}\x1b[K", cut(line, width)));
         }
-        write(&(drawn + "\x1b[J"))
+        Ok(write(&(drawn + "\x1b[J"))?)
     }
 }
 

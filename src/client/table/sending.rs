@@ -27,11 +27,13 @@ impl Table {
     /// Sends a call if it may be sent now. Returns whether it was sent.
     fn send(&mut self, call: u64, todo: &mut Vec<Todo>) -> bool {
         let Some(link) = self.link_for(call, todo) else { return false };
-        if self.would_overtake(call, link) {
+        // First what is looked up at once: of all calls that wait for room on a full link, this is asked at every answer.
+        let has_room = self.links.get(&link).is_some_and(|it| it.sent.len() < IN_FLIGHT_MAX);
+        if !has_room || self.would_overtake(call, link) {
             return false;
         }
         let (Some(entry), Some(it)) = (self.entries.get_mut(&call), self.links.get_mut(&link)) else { return false };
-        let Some(up) = it.up.as_ref().filter(|_| it.sent.len() < IN_FLIGHT_MAX) else { return false };
+        let Some(up) = it.up.as_ref() else { return false };
         let now = Instant::now();
         let left = entry.tried_until.map(|until| until.saturating_duration_since(now));
         if up.lines.try_send(entry.asked.line_within(call, left)).is_err() {
