@@ -53,6 +53,9 @@ pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
 /// Called before the catalog checks what a network intends. A test panics here.
 pub type BeforeIntent = Arc<dyn Fn(&Intent) + Send + Sync>;
 
+/// Called once the store has answered for a network that is created, before the catalog is told. A test panics here.
+pub type BehindCommit = Arc<dyn Fn() + Send + Sync>;
+
 /// What tests may hook into the actors.
 #[derive(Default, Clone)]
 pub struct Hooks {
@@ -62,6 +65,8 @@ pub struct Hooks {
     pub before_work: Option<BeforeDecide>,
     /// In the directory, which has no wall.
     pub before_intent: Option<BeforeIntent>,
+    /// In the task that creates a network, which its panic ends.
+    pub behind_commit: Option<BehindCommit>,
     /// Write no index of the history: its writer has a thread and a time of its own.
     pub without_index: bool,
     /// For how many milliseconds requests wait for a network that is being loaded; none: as in the product.
