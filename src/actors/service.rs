@@ -41,7 +41,7 @@ use crate::core::catalog::Intent;
 use crate::core::command::Command;
 use crate::core::network::Network;
 use crate::core::outcome::Outcome;
-use crate::core::state::{NetworkConfig, SubnetConfig};
+use crate::core::state::{NetworkConfig, Step, SubnetConfig};
 use crate::core::types::{Name, NetworkId, ShardTime};
 use crate::metrics::Metrics;
 use crate::store::chapters::Chapters;
@@ -49,6 +49,9 @@ use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo};
 
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
+
+/// Called before each step of what was decided is carried out. A test panics here, so that memory has a part of it.
+pub type BeforeStep = Arc<dyn Fn(&Step) + Send + Sync>;
 
 /// Called before the catalog checks what a network intends. A test panics here.
 pub type BeforeIntent = Arc<dyn Fn(&Intent) + Send + Sync>;
@@ -63,6 +66,8 @@ pub struct Hooks {
     pub before_decide: Option<BeforeDecide>,
     /// When requests reach a network, outside that wall.
     pub before_work: Option<BeforeDecide>,
+    /// Before each step in memory, inside a wall of its own.
+    pub before_step: Option<BeforeStep>,
     /// In the directory, which has no wall.
     pub before_intent: Option<BeforeIntent>,
     /// In the task that creates a network, which its panic ends.

@@ -110,7 +110,7 @@ fn a_network_that_differed_once_is_not_stopped() {
     assert_eq!(outcomes(&server, "differs"), 0.0);
 }
 
-fn reads_as(server: &TestServer, change: Option<ReadAs>) {
+pub fn reads_as(server: &TestServer, change: Option<ReadAs>) {
     *server.store.reads_as.lock().unwrap() = change;
 }
 
