@@ -238,7 +238,8 @@
 //! that were not granted yet, because nobody could renew those. *Redis is gone. A lease falls due before anybody knows that;
 //! its end is decided, is sent again with everything that is in doubt, and is durable when Redis is back.* So if the store
 //! has to be reached, a lease only ends after a commit or a proof that was begun after its end.
-//! [`actors::clock`](crate::actors::clock); shown by `a_register_whose_clock_leaps_confuses_nobody`,
+//! [`actors::clock`](crate::actors::clock); shown by `shard_time_ignores_the_wall_clock_and_goes_on_from_the_head`,
+//! `schedules_keep_every_promise`, in which wall clocks jump,
 //! `no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed`,
 //! `behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time`,
 //! `time_in_which_the_process_stood_still_does_not_count`,
@@ -256,7 +257,7 @@
 //! two leases and some more, but only those that were seen within the last three seconds, so that no outage takes longer
 //! because of it. An owner that most other nodes do not reach hands over by itself if another node is reached better.
 //! [`serve`](crate::serve); shown by `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
-//! `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
+//! `a_register_whose_clock_leaps_confuses_nobody`, `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
 //! `a_node_that_was_replaced_takes_the_register_at_once_where_no_other_is_there`,
 //! `a_node_that_was_replaced_lets_one_that_is_there_go_first_for_a_lease_without_an_owner`,
 //! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register`,
