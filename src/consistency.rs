@@ -2,20 +2,24 @@
 //!
 //! The head of the crate says what always holds (I-1 to I-14). This page says what that takes when processes pause, machines
 //! lose power, and Redis fails over to a replica that lacks the last writes. Comments name a rule by its number, as R-9. The
-//! stories of failures are in italics. Each rule names tests of its story, which a test checks; the negative controls leave
-//! a rule out and show that something breaks. If less is done than the rule once asked for, *Otherwise* says so, and why.
+//! stories of failures are in italics. Each rule names tests of its story, which a test checks. The negative controls, whose
+//! names begin with *without*, leave a rule out of a model and show that something breaks there: that the rule is needed, not
+//! that it is kept, so none stands alone. If less is done than the rule once asked for, *Otherwise* says so, and why.
 //!
 //! **A batch has a name: token, number, digest.** *A commit times out. The owner reads the head, concludes that the
 //! batch was not applied, and gives its number to another batch. Then the first batch, which had been waiting in a socket,
 //! runs, and the second is taken for done.* So a number has one content for ever: the owner sends the same bytes until the
 //! outcome is definite or it has taken the shard anew, and only then reads anything. [`store`](crate::store), `commit.lua`;
-//! shown by `without_the_digest_a_number_that_was_used_twice_is_taken_for_one_batch`.
+//! shown by `other_content_under_a_used_seq_is_refused`,
+//! `an_answer_that_does_not_come_is_unknown_and_the_same_bytes_settle_it`,
+//! `a_batch_that_arrives_late_changes_nothing_once_the_shard_was_taken_anew`,
+//! `without_the_digest_a_number_that_was_used_twice_is_taken_for_one_batch`.
 //!
 //! **The fence is a random token.** *After a failover to a state before a take-over, two nodes have the same epoch.* So
 //! every script compares 128 random bits, which are drawn at each take-over; the epoch only orders. A node whose lease
 //! lapsed never continues under its old token. The lease counts from when its last renewal was sent, on a clock that runs
 //! while the machine sleeps, and whatever the store says of it later counts for nothing. Shown by
-//! `without_the_token_an_address_has_two_holders`,
+//! `the_token_fences_where_the_epoch_went_back`, `without_the_token_an_address_has_two_holders`,
 //! `a_lease_that_lapsed_while_its_renewal_was_under_way_is_over_whatever_the_store_answers`,
 //! `a_node_that_slept_through_its_lease_goes_on_by_itself_and_under_another_token`.
 //!
@@ -23,15 +27,17 @@
 //! the address went to somebody else, and as nothing was written, nothing refused the answer.* So an answer leaves only when
 //! everything that it saw is durable and its owner was proved to own the register after the request had arrived: by a
 //! commit, or by one check for all answers that wait. [`actors::committer`](crate::actors::committer); shown by
-//! `without_the_check_of_answers_something_stale_is_told`. *Otherwise:* no read relies on the lease of its owner. The lease
-//! is kept at one Redis and proves nothing to its replicas: if owner and Redis are cut off together, that Redis keeps the
-//! lease while a replica is promoted and another node takes over there, so a read might be older than any lease. While too
-//! few replicas answer, reads are refused like everything else, and the refusal says so; as a proof writes nothing, a
-//! missing proof puts nothing in doubt.
+//! `an_owner_that_was_replaced_repeats_no_answer_from_its_memory`,
+//! `an_owner_that_was_replaced_cannot_prove_that_it_is_one`, `without_the_check_of_answers_something_stale_is_told`.
+//! *Otherwise:* no read relies on the lease of its owner. The lease is kept at one Redis and proves nothing to its replicas:
+//! if owner and Redis are cut off together, that Redis keeps the lease while a replica is promoted and another node takes
+//! over there, so a read might be older than any lease. While too few replicas answer, reads are refused like everything
+//! else, and the refusal says so; as a proof writes nothing, a missing proof puts nothing in doubt.
 //!
 //! **A change names what it expects to find.** *Memory is wrong in some way that nobody thought of.* So each record is
 //! compared by generation before anything of a batch is written. A mismatch reloads the network: nothing of the batch is
 //! done, its answers say so, and the mismatch is counted and logged. Shown by
+//! `a_mismatch_names_what_is_there_and_writes_nothing`, `an_expectation_that_fails_is_never_passed_on`,
 //! `without_token_and_expectations_an_address_has_two_holders`,
 //! `a_change_that_finds_something_else_is_not_done_and_its_network_serves_again_from_the_store`,
 //! `what_travels_with_a_mismatch_is_refused_and_nothing_acknowledged_is_lost`. *Otherwise:* the changes of other networks in
@@ -232,7 +238,8 @@
 //! that were not granted yet, because nobody could renew those. *Redis is gone. A lease falls due before anybody knows that;
 //! its end is decided, is sent again with everything that is in doubt, and is durable when Redis is back.* So if the store
 //! has to be reached, a lease only ends after a commit or a proof that was begun after its end.
-//! [`actors::clock`](crate::actors::clock); shown by `a_register_whose_clock_leaps_confuses_nobody`,
+//! [`actors::clock`](crate::actors::clock); shown by `shard_time_ignores_the_wall_clock_and_goes_on_from_the_head`,
+//! `schedules_keep_every_promise`, in which wall clocks jump,
 //! `no_lease_runs_between_the_take_over_and_the_moment_from_which_it_can_be_renewed`,
 //! `behind_a_disk_that_was_full_what_cools_and_what_is_leased_anew_ends_in_time`,
 //! `time_in_which_the_process_stood_still_does_not_count`,
@@ -250,7 +257,7 @@
 //! two leases and some more, but only those that were seen within the last three seconds, so that no outage takes longer
 //! because of it. An owner that most other nodes do not reach hands over by itself if another node is reached better.
 //! [`serve`](crate::serve); shown by `a_node_that_was_stopped_past_its_lease_and_woken_neither_grants_nor_repeats_a_grant`,
-//! `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
+//! `a_register_whose_clock_leaps_confuses_nobody`, `of_two_nodes_of_one_name_only_one_grants_at_a_time`,
 //! `a_node_that_was_replaced_takes_the_register_at_once_where_no_other_is_there`,
 //! `a_node_that_was_replaced_lets_one_that_is_there_go_first_for_a_lease_without_an_owner`,
 //! `a_node_without_the_secret_is_refused_beside_others_and_never_takes_their_register`,
@@ -314,7 +321,8 @@
 //! **Several networks change together or not at all.** All of them are held, each decides, and their steps become one
 //! group, which the store applies as a whole; so no participant is ever in doubt by itself. This takes a store that commits
 //! shards together: the embedded one, or a register in one slot of a Redis cluster.
-//! [`actors::coordinator`](crate::actors::coordinator); shown by `without_whole_commits_half_of_an_act_is_there`,
+//! [`actors::coordinator`](crate::actors::coordinator); shown by `a_joint_commit_is_all_or_nothing`,
+//! `several_shards_are_committed_together_or_not_at_all`, `without_whole_commits_half_of_an_act_is_there`,
 //! `an_act_over_two_networks_that_finds_something_else_is_done_in_neither`.
 //!
 //! - *A subnet moves, and a MAC with it. The move is given up, and the network that was to get the MAC is loaded before the
@@ -356,6 +364,8 @@
 //! **A panic is one `internal`.** *A bug leaves a network half changed in memory.* So changes are handed on only after
 //! they were applied; a panic loads the network again, and three in a minute stop that network and no other. Shown by
 //! `a_panic_is_one_internal_error_and_the_network_goes_on_from_the_store`,
+//! `of_a_change_that_a_panic_left_half_done_nothing_is_there_and_nothing_is_answered_as_done`,
+//! `an_act_over_two_networks_is_done_in_both_though_a_panic_left_one_of_them_half_changed`,
 //! `three_panics_in_a_minute_stop_that_network_and_no_other`,
 //! `a_panic_in_the_coordinator_is_one_internal_error_and_leaves_neither_a_lock_nor_a_name`. *Otherwise:* a panic in the
 //! committer or the directory ends the process, or over Redis the tenure ([`Fatal`](crate::actors::Fatal)): all networks

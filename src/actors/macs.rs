@@ -290,6 +290,8 @@ impl Macs {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use crate::store::ShardId;
 
@@ -385,16 +387,25 @@ mod tests {
     fn what_a_network_uses_that_is_loaded_again_is_at_no_moment_free() {
         let (macs, realm) = (Macs::default(), Name::default_realm());
         macs.add(&realm, NetworkId(1), wanted().into_iter());
+        let has_looked = AtomicBool::new(false);
+        let mut was_free = 0;
         std::thread::scope(|scope| {
             let loads = scope.spawn(|| {
-                for _ in 0..20_000 {
+                let mut loaded = 0;
+                // However late the other thread has its turn, it looks while this one loads.
+                while loaded < 20_000 || !has_looked.load(Ordering::Relaxed) {
                     macs.replace(&realm, NetworkId(1), wanted().into_iter());
+                    loaded += 1;
                 }
             });
+            let mut looked = 0;
             while !loads.is_finished() {
-                assert!(macs.elsewhere(asker(&realm, 2, None), MAC).is_some(), "another network could claim it");
+                was_free += u32::from(macs.elsewhere(asker(&realm, 2, None), MAC).is_none());
+                looked += 1;
+                has_looked.store(looked >= 100, Ordering::Relaxed);
             }
         });
+        assert_eq!(was_free, 0, "another network could claim it");
     }
 
     /// The transaction is given up; the network that claimed the MAC is loaded again at once, the one that offered it later.

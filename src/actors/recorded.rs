@@ -116,7 +116,7 @@ impl Recorded {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
     use crate::actors::routes::Lane;
@@ -150,18 +150,27 @@ mod tests {
     fn what_a_network_has_that_is_loaded_again_is_at_no_moment_free() {
         let (recorded, realm, own) = (Recorded::default(), Name::default_realm(), NetworkId(1));
         let at: Address = "10.0.0.5".parse().unwrap();
+        let around: Range = "10.0.0.0/29".parse().unwrap();
         recorded.add(&realm, own, [at].into_iter());
+        let has_looked = AtomicBool::new(false);
+        let mut was_free = 0;
         std::thread::scope(|scope| {
             let loads = scope.spawn(|| {
-                for _ in 0..20_000 {
+                let mut loaded = 0;
+                // However late the other thread has its turn, it looks while this one loads.
+                while loaded < 20_000 || !has_looked.load(Ordering::Relaxed) {
                     recorded.replace(&realm, own, [at].into_iter());
+                    loaded += 1;
                 }
             });
+            let mut looked = 0;
             while !loads.is_finished() {
-                let found = recorded.first_in(&realm, "10.0.0.0/29".parse().unwrap(), NetworkId(2));
-                assert!(found.is_some(), "a subnet of another network could be laid over it");
+                was_free += u32::from(recorded.first_in(&realm, around, NetworkId(2)).is_none());
+                looked += 1;
+                has_looked.store(looked >= 100, Ordering::Relaxed);
             }
         });
+        assert_eq!(was_free, 0, "a subnet of another network could be laid over it");
     }
 
     #[test]

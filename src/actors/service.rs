@@ -51,8 +51,14 @@ use crate::store::{Epoch, ShardId, Store, StoreHealth, StoreInfo, size};
 /// Called before each decision. A test panics here, or stops the world.
 pub type BeforeDecide = Arc<dyn Fn(&Command) + Send + Sync>;
 
+/// Called before each step of what was decided is carried out. A test panics here, so that memory has a part of it.
+pub type BeforeStep = Arc<dyn Fn(&Step) + Send + Sync>;
+
 /// Called before the catalog checks what a network intends. A test panics here.
 pub type BeforeIntent = Arc<dyn Fn(&Intent) + Send + Sync>;
+
+/// Called once the store has answered for a network that is created, before the catalog is told. A test panics here.
+pub type BehindCommit = Arc<dyn Fn() + Send + Sync>;
 
 /// What tests may hook into the actors.
 #[derive(Default, Clone)]
@@ -61,8 +67,12 @@ pub struct Hooks {
     pub before_decide: Option<BeforeDecide>,
     /// When requests reach a network, outside that wall.
     pub before_work: Option<BeforeDecide>,
+    /// Before each step in memory, inside a wall of its own.
+    pub before_step: Option<BeforeStep>,
     /// In the directory, which has no wall.
     pub before_intent: Option<BeforeIntent>,
+    /// In the task that creates a network, which its panic ends.
+    pub behind_commit: Option<BehindCommit>,
     /// Write no index of the history: its writer has a thread and a time of its own.
     pub without_index: bool,
     /// For how many milliseconds requests wait for a network that is being loaded; none: as in the product.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use allod::actors::coordinator::{Job, Order};
 use allod::actors::nodes::NodeJob;
 use allod::actors::{Told, outlet};
-use allod::limits::{HANDOVER_HOLD_MS, HANDOVER_QUIET_MS};
+use allod::limits::HANDOVER_HOLD_MS;
 use allod::peer::link::Link;
 use allod::peer::secret::Secret;
 use allod::peer::{Identity, NO_CLIENT, NodeId, Versions};
@@ -25,11 +25,15 @@ use super::wire::Way;
 /// The owner whose event is the last one that the streams wait for.
 const LAST: &str = "the-last";
 
-/// What the nodes logged about the pause of each hand-over.
+/// What the nodes logged about the pause of each hand-over. The successor loads beside the owner: what it has ready is what it
+/// goes on with, though a busy machine may be too late with it now and then.
+#[track_caller]
 fn pauses(run: &Run) -> Vec<String> {
-    let logs = (0..3).map(|node| run.nodes.cluster.log(node)).collect::<String>();
+    let logs = run.nodes.logs();
     let took = logs.lines().filter_map(|line| line.split_once("took the register over from its owner"));
-    took.map(|(_, figures)| figures.trim().to_owned()).collect()
+    let took: Vec<_> = took.map(|(_, figures)| figures.trim().to_owned()).collect();
+    assert!(took.iter().any(|figures| figures.contains("ready=true")), "all was loaded in the pause: {took:?}\n{logs}");
+    took
 }
 
 /// The owners in the events of network `watched`, as a node streams them over HTTP, up to the last one.
@@ -211,8 +215,9 @@ async fn whoever_drains_a_node_by_way_of_one_that_does_not_reach_it_is_told_that
     assert!(message.contains(&says) && message.contains("; ask it directly"), "{message}");
 }
 
-/// A follower that holds requests, because its owner told it to, and that then hears nothing more of the hand-over.
-async fn holding(nodes: &Nodes) -> usize {
+/// A follower that holds requests, because its owner told it to, and that then hears nothing more of the hand-over; and a
+/// moment before that.
+async fn holding(nodes: &Nodes) -> (usize, Instant) {
     let owner = nodes.cluster.owner_but(None).await;
     let follower = 1 - owner;
     make_networks(&mut nodes.client(follower).await, 1).await;
@@ -241,28 +246,28 @@ async fn holding(nodes: &Nodes) -> usize {
     link.job(NO_CLIENT, 0, hold("before".to_owned()), &out);
     let Some(Told::Job(_, Err(refused))) = told.recv().await else { panic!("it is held") };
     assert!(refused.problem().contains("not `before`'s any more"), "{}", refused.problem());
+    let begun = Instant::now();
     link.job(NO_CLIENT, 0, hold(format!("node-{owner}")), &out);
     assert!(matches!(told.recv().await, Some(Told::Job(_, Ok(_)))));
-    follower
+    (follower, begun)
 }
 
 /// The effect of a drain on clients is bounded: a node that was told to hold, and then hears nothing more, goes on as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_for_a_hand_over_that_never_comes_is_held_for_ten_seconds_and_answered_then() {
     let Some(nodes) = Nodes::start(2, &[]) else { return };
-    let follower = holding(&nodes).await;
-    let begun = Instant::now();
+    let (follower, begun) = holding(&nodes).await;
     nodes.client(follower).await.call("ip.allocate", json!({"network": "net-0", "owner": "a"})).await.ok();
     let took = begun.elapsed();
-    let (least, most) = (Duration::from_millis(HANDOVER_QUIET_MS), Duration::from_millis(3 * HANDOVER_HOLD_MS));
-    assert!(least < took && took < most, "{took:?}");
+    let held = Duration::from_millis(HANDOVER_HOLD_MS);
+    assert!(held <= took && took < 2 * held, "{took:?}");
 }
 
 /// A node that holds requests asks Redis whether the register has an owner by now, so Redis must not keep it waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_for_a_hand_over_is_refused_in_time_where_redis_stands_still_meanwhile() {
     let Some(nodes) = Nodes::start(2, &[]) else { return };
-    let follower = holding(&nodes).await;
+    let (follower, _) = holding(&nodes).await;
     nodes.redis.signal("-STOP");
     let begun = Instant::now();
     let answer = nodes.client(follower).await.call("ip.allocate", json!({"network": "net-0", "owner": "a"})).await;
@@ -328,18 +333,7 @@ async fn a_large_register_is_handed_over_whole() {
         assert_eq!(usage["reservations"], held, "{usage}");
         owner = next;
     }
-    eprintln!(
-        "{:#?}",
-        (0..2)
-            .map(|node| run.nodes.cluster.log(node))
-            .flat_map(|log| {
-                log.lines()
-                    .filter(|line| line.contains("took the register over"))
-                    .map(str::to_owned)
-                    .collect::<Vec<_>>()
-            })
-            .collect::<Vec<_>>()
-    );
+    eprintln!("pauses: {:#?}", pauses(&run));
     let load = std::sync::Arc::clone(&run.load);
     run.end().await;
     assert_eq!(load.put_off.load(Ordering::Relaxed), 0, "requests that were put off");

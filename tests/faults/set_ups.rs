@@ -15,6 +15,7 @@ use super::wire::{Way, Wire};
 async fn owners_fall<R: Keeper>(keeper: R, seed: u64) {
     let mut run = Run::over(keeper, Setting::default(), seed).await;
     let owner = run.nodes.cluster.owner_but(None).await;
+    run.gets_on(20, "without pause, until it is killed").await;
     run.crash(owner);
     run.gets_on(200, "after a node was killed").await;
     let owner = run.nodes.cluster.owner_but(None).await;

@@ -17,9 +17,11 @@ async fn whichever_node_is_killed_the_others_go_on_and_no_address_has_two_holder
     run.gets_on(400, "clients of every node").await;
     for _ in 0..2 {
         let owner = run.nodes.cluster.owner_but(None).await;
+        run.gets_on(20, "without pause, until the owner is killed").await;
         run.crash(owner);
         run.gets_on(400, "the owner was killed").await;
         let follower = (run.nodes.cluster.owner_but(None).await + 1) % 3;
+        run.gets_on(20, "without pause, until another node is killed").await;
         run.crash(follower);
         run.gets_on(200, "another node was killed").await;
     }

@@ -159,7 +159,11 @@ async fn a_node_that_is_told_to_stop_when_redis_was_just_emptied_writes_the_regi
     for times in 1..=3 {
         let mut client = nodes.client(0).await;
         insist(&mut client, "ip.allocate", &json!({"network": "lan", "owner": format!("o{times}")})).await;
+        // The signal is handled at once. Otherwise a renewal may come first, after which the register is written as usual.
+        nodes.cluster.signal(0, "-STOP");
+        nodes.cluster.signal(0, "-TERM");
         nodes.redis.ask(&["FLUSHALL"]);
+        nodes.cluster.signal(0, "-CONT");
         nodes.cluster.stop(0);
         nodes.cluster.again(0);
         let mut client = nodes.client(0).await;

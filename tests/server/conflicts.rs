@@ -41,11 +41,16 @@ impl Claim<'_> {
     }
 }
 
-/// Puts these claims into the store, and waits until they are dealt with.
-pub fn find(server: &TestServer, network: &str, claims: &[Claim<'_>]) {
+/// Puts these claims into the store.
+pub fn begin_to_find(server: &TestServer, network: &str, claims: &[Claim<'_>]) {
     let network =
         server.client().ok("network.get", json!({ "network": network }))["id"].as_str().unwrap().parse().unwrap();
     put_late(server, claims.iter().map(|claim| claim.act(network)).collect());
+}
+
+/// The same, and waits until they are dealt with.
+pub fn find(server: &TestServer, network: &str, claims: &[Claim<'_>]) {
+    begin_to_find(server, network, claims);
     wait_for("that it is dealt with", || server.store.late().is_empty());
 }
 

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use allod::actors::service::Hooks;
 use allod::core::command::Command;
+use allod::core::network::Entries;
+use allod::core::state::{Entry, State, Step};
 use allod::limits::NETWORK_QUEUE_REQUESTS_MAX;
+use allod::store::ShardImage;
 use serde_json::{Value, json};
 
+use crate::figures::scrape;
+use crate::self_check::{reads_as, until_found};
 use crate::stores;
 use crate::support::{Client, TestServer, line, patient, wait_for};
 
@@ -46,6 +51,80 @@ fn a_panic_is_one_internal_error_and_the_network_goes_on_from_the_store() {
     assert_eq!(answers[2]["result"]["address"], "10.0.0.3");
     assert_eq!(answers[3]["result"]["created"], false);
     assert_eq!(count.load(Ordering::SeqCst), 1, "the command under the panic is not run again");
+    // What memory had is not asked any more: the store is read as if it did not have `b`.
+    let lacks = |image: &mut ShardImage| {
+        for network in &mut image.networks {
+            let mut all: Vec<_> = std::mem::take(&mut network.entries).into_iter().collect();
+            all.retain(|(at, _)| at.to_string() != "10.0.0.3");
+            network.entries = Entries::of_any_order(all);
+        }
+    };
+    reads_as(&server, Some(Box::new(lacks)));
+    assert_eq!(client.kind("ip.allocate", json!({"network": "lan", "owner": "bomb"})), "internal");
+    let mut state = |address: &str| client.ok("ip.get", json!({"network": "lan", "address": address}))["state"].clone();
+    assert_eq!((state("10.0.0.2"), state("10.0.0.3")), (json!("held"), json!("free")));
+}
+
+/// Panics once, when the second address is about to be granted to an owner `torn`: memory then has the first one.
+fn tears() -> Hooks {
+    let granted = AtomicUsize::new(0);
+    let before_step = move |step: &Step| {
+        if let Some(State::Entry(Entry::Held(held))) = &step.state
+            && held.holder.owner.as_str() == "torn"
+        {
+            assert!(granted.fetch_add(1, Ordering::SeqCst) != 1, "as asked");
+        }
+    };
+    Hooks { before_step: Some(Arc::new(before_step)), self_check_every: Some(Duration::from_millis(20)), ..patient() }
+}
+
+/// What `lan` has, and how much of it is in use.
+fn seen(client: &mut Client) -> (Value, Value) {
+    let mut usage = client.ok("network.usage", json!({"network": "lan"}));
+    usage.as_object_mut().unwrap().remove("cursor");
+    (usage, client.ok("ip.list", json!({"network": "lan"}))["reservations"].clone())
+}
+
+fn loaded_again(server: &TestServer) -> f64 {
+    scrape(server)["allod_network_reloads_total"]
+}
+
+#[test]
+fn of_a_change_that_a_panic_left_half_done_nothing_is_there_and_nothing_is_answered_as_done() {
+    let server = TestServer::hooked(tears());
+    let mut client = server.with_lan();
+    client.allocate("a");
+    let before = seen(&mut client);
+    let three = json!({"network": "lan", "owner": "torn", "ips": [{}, {}, {}]});
+    assert_eq!(client.kind("ip.acquire", three.clone()), "internal");
+    assert_eq!(seen(&mut client), before);
+    assert_eq!(loaded_again(&server), 1.0);
+    until_found(&server, "same", 8.0);
+    let granted = client.ok("ip.acquire", three);
+    let addresses: Vec<&Value> =
+        granted["reservations"].as_array().unwrap().iter().map(|granted| &granted["address"]).collect();
+    assert_eq!(addresses, ["10.0.0.3", "10.0.0.4", "10.0.0.5"], "{granted}");
+    until_found(&server, "same", 8.0);
+}
+
+/// Both have decided, and what they decided is on its way to the store, when one of them carries it out and breaks off.
+#[test]
+fn an_act_over_two_networks_is_done_in_both_though_a_panic_left_one_of_them_half_changed() {
+    let server = TestServer::hooked(tears());
+    let mut client = server.with_lan();
+    client.ok("network.create", json!({"name": "dmz", "subnets": [{"cidr": "10.1.0.0/24"}]}));
+    let ips = json!([{"network": "lan"}, {"network": "lan"}, {"network": "dmz"}]);
+    let granted = client.ok("ip.acquire", json!({"owner": "torn", "ips": ips}));
+    let held = client.ok("ip.list", json!({}))["reservations"].clone();
+    let addresses = |of: &Value| {
+        let all = of.as_array().unwrap().iter().map(|one| one["address"].as_str().unwrap().to_owned());
+        all.collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(addresses(&held), addresses(&granted["reservations"]), "{held}");
+    assert_eq!(addresses(&held).len(), 3, "{held}");
+    assert_eq!(loaded_again(&server), 1.0);
+    until_found(&server, "same", 8.0);
+    client.allocate("b");
 }
 
 #[test]

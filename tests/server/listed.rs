@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -36,19 +36,17 @@ fn all_done(client: &mut Client, asks: &[String]) {
     }
 }
 
-/// Moves one slot after the other to another address, round and round, until it is told to stop. Returns how many moves were
-/// made.
-fn move_about(server: &TestServer, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
-    let (mut client, stop) = (server.client(), Arc::clone(stop));
+/// Moves one slot after the other to another address, round and round, until it is told to stop. Counts the moves.
+fn move_about(server: &TestServer, stop: &Arc<AtomicBool>, count: &Arc<AtomicUsize>) -> std::thread::JoinHandle<()> {
+    let (mut client, stop, count) = (server.client(), Arc::clone(stop), Arc::clone(count));
     std::thread::spawn(move || {
-        let mut moved = 0;
         while !stop.load(Ordering::Relaxed) {
             // A slot has one of three places, and takes the next one.
+            let moved = count.load(Ordering::SeqCst);
             let asks = (moved..moved + 100).map(|n| claim(n, n % SLOTS, (n + SLOTS) % (3 * SLOTS)));
             all_done(&mut client, &asks.collect::<Vec<_>>());
-            moved += 100;
+            count.fetch_add(100, Ordering::SeqCst);
         }
-        moved
     })
 }
 
@@ -71,17 +69,26 @@ fn a_list_shows_each_slot_that_moves_meanwhile_once_and_its_cursor_repeats_nothi
     let server = TestServer::new();
     let mut client = lan(&server);
     fill(&mut client);
-    let stop = Arc::new(AtomicBool::new(false));
-    let mover = move_about(&server, &stop);
+    let (stop, moved) = (Arc::new(AtomicBool::new(false)), Arc::<AtomicUsize>::default());
+    let mover = move_about(&server, &stop, &moved);
     let all = json!({"network": "lan", "limit": 10_000});
     let mut lists = Vec::new();
-    for _ in 0..4 {
-        lists.push(client.ok("ip.list", all.clone()));
+    // Only those count during which one round of moves began and ended.
+    for tries in 0.. {
+        if lists.len() == 4 {
+            break;
+        }
+        assert!(tries < 200, "too little moves while a list is made");
+        let before = moved.load(Ordering::SeqCst);
+        let listed = client.ok("ip.list", all.clone());
+        if moved.load(Ordering::SeqCst) > before + 100 {
+            lists.push(listed);
+        }
         let counted = client.ok("ip.list", json!({"network": "lan", "count_only": true}));
         assert_eq!(counted["count"], json!(SLOTS));
     }
     stop.store(true, Ordering::Relaxed);
-    assert!(mover.join().unwrap() > 0);
+    mover.join().unwrap();
     let end: BTreeMap<String, String> =
         shown(&client.ok("ip.list", all)).into_iter().map(|(slot, at)| (at, slot)).collect();
     for listed in lists {

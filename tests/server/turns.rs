@@ -20,25 +20,39 @@ const FEW: usize = 40;
 /// How long each decision takes once the test makes them slow.
 const EACH: Duration = Duration::from_millis(5);
 
-/// Counts decisions of one kind, each of which can be made slow: the first one then lasts until another network was asked.
+/// Counts decisions of one kind, each of which can be made slow. The first one then lasts until another network was asked,
+/// and the last one until the test has seen what that answered: a test that is slow itself does not find all decided.
 struct Slow {
     server: TestServer,
     decided: Arc<AtomicUsize>,
     is_slow: Arc<AtomicBool>,
     has_asked: Arc<AtomicBool>,
+    has_seen: Arc<AtomicBool>,
+}
+
+/// For so long a decision lasts at most: a server that lets nobody else on before the last one never answers the others.
+fn until(seen: &AtomicBool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !seen.load(Ordering::SeqCst) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl Slow {
-    fn at(which: impl Fn(&Command) -> bool + Send + Sync + 'static) -> Self {
+    /// For so many decisions of those commands.
+    fn at(count: usize, which: impl Fn(&Command) -> bool + Send + Sync + 'static) -> Self {
         let (decided, is_slow) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let has_asked = Arc::<AtomicBool>::default();
-        let (counts, takes_long, asked) = (Arc::clone(&decided), Arc::clone(&is_slow), Arc::clone(&has_asked));
+        let (has_asked, has_seen) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let (counts, takes_long) = (Arc::clone(&decided), Arc::clone(&is_slow));
+        let (asked, seen) = (Arc::clone(&has_asked), Arc::clone(&has_seen));
         let before_decide = move |command: &Command| {
             if takes_long.load(Ordering::SeqCst) && which(command) {
-                let is_first = counts.fetch_add(1, Ordering::SeqCst) == 0;
-                let end = Instant::now() + Duration::from_secs(60);
-                while is_first && !asked.load(Ordering::SeqCst) && Instant::now() < end {
-                    std::thread::sleep(Duration::from_millis(1));
+                let number = 1 + counts.fetch_add(1, Ordering::SeqCst);
+                if number == 1 {
+                    until(&asked);
+                }
+                if number == count {
+                    until(&seen);
                 }
                 std::thread::sleep(EACH);
             }
@@ -46,7 +60,7 @@ impl Slow {
         let mut hooks = Hooks { before_decide: Some(Arc::new(before_decide)), ..patient() };
         // No request is given up.
         Patience::of(&mut hooks);
-        Self { server: TestServer::hooked(hooks), decided, is_slow, has_asked }
+        Self { server: TestServer::hooked(hooks), decided, is_slow, has_asked, has_seen }
     }
 
     /// Once the first decision is under way, asks another network on the same thread. Returns how many were made when that
@@ -63,6 +77,11 @@ impl Slow {
         let answer = bystander.answer();
         assert!(answer["result"].is_object(), "{answer}");
         self.decided.load(Ordering::SeqCst)
+    }
+
+    /// The last decision may come to its end.
+    fn goes_on(&self) {
+        self.has_seen.store(true, Ordering::SeqCst);
     }
 
     /// A full network with so many waiting requests, and a network that has nothing to do with it.
@@ -89,7 +108,7 @@ fn while_many_who_wait_have_their_turn_the_other_networks_of_the_thread_answer()
         return;
     }
     for count in [MANY, FEW] {
-        let slow = Slow::at(|command| matches!(command, Command::Acquire(_)));
+        let slow = Slow::at(count, |command| matches!(command, Command::Acquire(_)));
         // Each of them must be told that there is nothing to wait for any more.
         let (mut client, mut waiters) = slow.waiting(count, |at| {
             let ips = json!([{"network": "lan"}]);
@@ -100,6 +119,7 @@ fn while_many_who_wait_have_their_turn_the_other_networks_of_the_thread_answer()
         client.send("network.delete", json!({"network": "lan", "force": true}));
         let decided = slow.decided_when_another_answers(&mut bystander, "beside");
         assert!(decided < count, "all {count} had their turn before anybody else");
+        slow.goes_on();
         for _ in 0..count {
             assert_eq!(waiters.answer()["error"]["data"]["kind"], "in_use");
         }
@@ -112,7 +132,7 @@ fn while_many_waits_end_together_the_other_networks_of_the_thread_answer() {
         return;
     }
     for count in [MANY, FEW] {
-        let slow = Slow::at(|command| matches!(command, Command::Allocate(_)));
+        let slow = Slow::at(count, |command| matches!(command, Command::Allocate(_)));
         let ask = |at| json!({"network": "lan", "owner": format!("o{at}"), "wait_seconds": 60});
         let (_client, mut waiters) = slow.waiting(count, |at| ("ip.allocate", ask(at)));
         slow.is_slow.store(true, Ordering::SeqCst);
@@ -120,6 +140,7 @@ fn while_many_waits_end_together_the_other_networks_of_the_thread_answer() {
         slow.server.clock.advance_ms(61_000);
         let decided = slow.decided_when_another_answers(&mut bystander, "beside");
         assert!(decided < count, "all {count} ended before anybody else had a turn");
+        slow.goes_on();
         for _ in 0..count {
             assert_eq!(waiters.answer()["error"]["data"]["kind"], "not_enough_capacity");
         }
@@ -132,7 +153,7 @@ fn while_one_client_asks_at_once_for_what_takes_long_the_other_networks_of_the_t
     if stores::not_over_redis(stores::PROOF_WAITS) {
         return;
     }
-    let slow = Slow::at(|command| matches!(command, Command::Allocate(_)));
+    let slow = Slow::at(FEW, |command| matches!(command, Command::Allocate(_)));
     let (mut client, mut bystander) = (slow.server.client(), slow.server.client());
     client.ok("network.create", json!({"name": "lan", "subnets": [{"cidr": "10.0.0.0/20"}]}));
     client.ok("network.create", json!({"name": "beside", "subnets": [{"cidr": "10.9.0.0/30"}]}));
@@ -142,6 +163,7 @@ fn while_one_client_asks_at_once_for_what_takes_long_the_other_networks_of_the_t
     client.raw(lines.collect::<String>());
     let decided = slow.decided_when_another_answers(&mut bystander, "beside");
     assert!(decided < FEW, "all was decided before anybody else had a turn");
+    slow.goes_on();
     let mut blocks = Vec::new();
     for at in 0..FEW {
         let answer = client.answer();
@@ -159,7 +181,7 @@ fn a_network_that_is_held_with_one_that_has_much_to_do_answers_before_that_is_do
     if stores::not_over_redis(stores::PROOF_WAITS) {
         return;
     }
-    let slow = Slow::at(|command| matches!(command, Command::Get(_)));
+    let slow = Slow::at(MANY, |command| matches!(command, Command::Get(_)));
     let (held, busy) = two(&slow.server);
     slow.is_slow.store(true, Ordering::SeqCst);
     let (mut both, mut other) = (slow.server.client(), slow.server.client());
@@ -188,6 +210,7 @@ fn a_network_that_is_held_with_one_that_has_much_to_do_answers_before_that_is_do
     assert_eq!(granted["result"]["reservations"].as_array().map(Vec::len), Some(2), "{granted}");
     let decided = slow.decided.load(Ordering::SeqCst);
     assert!(decided < MANY, "who holds a network waited behind all requests of the next one");
+    slow.goes_on();
     for client in &mut clients {
         (0..MANY / CLIENTS).for_each(|_| drop(client.answer()));
     }

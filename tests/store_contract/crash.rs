@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use allod::core::state::Step;
 use allod::core::types::Generation;
+use allod::store::codec::{Format, encode_batch};
 use allod::store::embedded::{CannotCopy, EmbeddedOptions, EmbeddedStore, copy, copy_heard, verify};
 use allod::store::moving::Copier;
 use allod::store::*;
@@ -303,18 +304,30 @@ fn a_segment_that_should_be_blank_is_of_use_on_a_full_disk() {
     assert!(disk.files().iter().all(|(path, _)| path.extension().is_none_or(|end| end != "tmp")), "{:?}", disk.files());
 }
 
+fn encoded_bytes(batch: &Batch) -> usize {
+    let mut bytes = Vec::new();
+    encode_batch(batch, Format::NEWEST, &mut bytes).unwrap();
+    bytes.len()
+}
+
 #[test]
 fn history_outlives_snapshots_until_retention_ends() {
+    const HISTORY_BYTES: u64 = 64 << 10;
     let disk = SimDisk::default();
-    let bounded = EmbeddedOptions { history_bytes: 24 << 10, ..options(&disk) };
+    // Much more than a snapshot leaves to the log.
+    let bounded = EmbeddedOptions { history_bytes: HISTORY_BYTES, ..options(&disk) };
     let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded.clone()).unwrap();
-    let run = run(&store, 400, 0x100);
+    let run = run(&store, 600, 0x100);
     until("a removed segment", || !disk.files().iter().any(|(path, _)| path.ends_with("00000001.seg")));
     drop(store);
     let store = EmbeddedStore::open(Path::new(DIR), SHARDS, bounded).unwrap();
     let history = wait(store.history(ShardId(0), Seq(0), usize::MAX)).unwrap();
     assert!(history.len() < run.offered[0].len());
     assert_eq!(history[..], run.offered[0][run.offered[0].len() - history.len()..]);
+    let of_both = [history, wait(store.history(ShardId(1), Seq(0), usize::MAX)).unwrap()];
+    let kept: usize = of_both.iter().flatten().map(encoded_bytes).sum();
+    // All but the segment that begins before the bound; the files also have the frames around the batches.
+    assert!(kept as u64 > HISTORY_BYTES * 3 / 4, "{kept} bytes of history are left");
     // State does not depend on history.
     wait(store.take(ShardId(0), Token(5))).unwrap();
     let image = wait(store.load(ShardId(0), Token(5))).unwrap();

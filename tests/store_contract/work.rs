@@ -187,6 +187,11 @@ pub struct Run {
 }
 
 pub fn run(store: &dyn Store, rounds: u64, tokens: u128) -> Run {
+    run_while(store, |n| n < rounds, tokens)
+}
+
+/// The same, as long as somebody wants another round, whose number he is told.
+pub fn run_while(store: &dyn Store, goes_on: impl Fn(u64) -> bool, tokens: u128) -> Run {
     let mut run = Run { offered: Default::default(), acknowledged: [0; 2], together: Vec::new() };
     let mut heads = Vec::new();
     for shard in 0..2u16 {
@@ -195,7 +200,7 @@ pub fn run(store: &dyn Store, rounds: u64, tokens: u128) -> Run {
             Err(_) => return run,
         }
     }
-    for n in 0..rounds {
+    for n in (0..).take_while(|n| goes_on(*n)) {
         let shards: &[u16] = if n % 3 == 0 { &[0, 1] } else { &[0] };
         let batches: Vec<Batch> = shards
             .iter()

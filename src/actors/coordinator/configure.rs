@@ -93,6 +93,9 @@ impl Coordinator {
             Act { network: id, wall, by: self.by.clone(), reason: self.reason.clone(), transaction: None, steps };
         act.begins(&lane, true);
         let committed = self.commit_alone(&lane, record).await;
+        if let Some(hook) = &self.shared.hooks.behind_commit {
+            hook();
+        }
         let floor = self.shared.generations.floor(self.shared.clock.wall());
         match committed {
             Ok(_) => {

@@ -112,9 +112,12 @@ impl NetworkActor {
         self.changed = unit;
         let lost = self.mac_changes(steps).lost;
         self.forget_way_back();
-        let (network, waiting) = (&mut self.network, &mut self.waiting);
+        let (network, waiting, hook) = (&mut self.network, &mut self.waiting, &self.shared.hooks.before_step);
         let mut back = Some(&mut self.back).filter(|_| self.shared.info.may_be_emptied);
         let step = |(at, step): (usize, &Step)| {
+            if let Some(hook) = hook {
+                hook(step);
+            }
             waiting.note(network, step);
             let before = network.apply_before(step, steps.get(at + 1), now);
             if let Some(back) = &mut back {

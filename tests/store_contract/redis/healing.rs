@@ -242,7 +242,6 @@ fn notes_beside(store: &RedisStore, directory: &Path) {
     assert!(directory.join(format!("DONE-0-{:032x}", late.digest.0)).exists());
 }
 
-/// The negative control: if it is not known what is missing, the store stops.
 /// Otherwise nobody would know of it, and this node would refuse its clients although the other one serves.
 #[test]
 fn what_cannot_be_put_aside_for_want_of_room_is_counted_and_keeps_nobody_from_following_the_owner() {
@@ -274,6 +273,7 @@ fn what_cannot_be_put_aside_for_want_of_room_is_counted_and_keeps_nobody_from_fo
     assert_eq!((late.len(), late[0].batches.len(), store.late_unwritten()), (1, 5, 0));
 }
 
+/// The negative control: if it is not known what is missing, the store stops.
 #[test]
 fn where_somebody_else_came_in_between_and_not_all_is_remembered_the_store_stops() {
     for heal_bytes in [0, 2_000] {

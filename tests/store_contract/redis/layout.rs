@@ -20,10 +20,16 @@ fn puts(addresses: impl Iterator<Item = Address>, generation: u64) -> Vec<Step> 
 #[test]
 fn an_operator_finds_who_holds_an_address() {
     let Some(mut begun) = Begun::new(&[]) else { return };
-    begun.commit(vec![put("10.0.0.69", 5, None), put("2001:db8::5", 6, None)]).unwrap();
+    let mut named = put("10.0.0.69", 5, None);
+    if let Some(State::Entry(Entry::Held(held))) = &mut named.state {
+        Arc::make_mut(held).holder.slot = "eth-of-storage".parse().unwrap();
+    }
+    begun.commit(vec![named, put("2001:db8::5", 6, None)]).unwrap();
     let record: Vec<u8> = begun.server.ask(&["HGET", &format!("{{allod}}:0:4:{NETWORK}:0a000040"), "5"]);
     let has = |record: &[u8], text: &str| record.windows(text.len()).any(|part| part == text.as_bytes());
-    assert!(has(&record, "tenant-00017") && has(&record, "node-0007/pod-0000000005"));
+    for text in ["tenant-00017", "node-0007/pod-0000000005", "eth-of-storage"] {
+        assert!(has(&record, text), "{text}");
+    }
     let field = "20010db8000000000000000000000005";
     let index = format!("{{allod}}:0:i6:{NETWORK}");
     let low: Vec<String> = begun.server.ask(&["ZREVRANGEBYLEX", &index, &format!("[{field}"), "-", "LIMIT", "0", "1"]);

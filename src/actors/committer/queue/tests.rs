@@ -35,13 +35,15 @@ fn what_fits_goes_at_once_and_in_order() {
 
 #[test]
 fn a_hot_network_leaves_its_neighbours_their_share_of_a_group() {
-    // Ten groups' worth of one network were there before the two others asked.
-    let hot = (0..100).map(|_| unit(&[1], BATCH_CHANGES_MAX / 10, 10));
-    let mut queue = queue(hot.chain([unit(&[2], 5, 10), unit(&[3], 5, 10)]));
-    let first = group(&mut queue);
-    assert!(first.contains(&(2, 5)) && first.contains(&(3, 5)), "{first:?}");
-    let changes: usize = first.iter().map(|(_, changes)| changes).sum();
-    assert!((BATCH_CHANGES_MAX * 9 / 10..=BATCH_CHANGES_MAX).contains(&changes), "the rest is filled up: {changes}");
+    // Ten groups' worth of one network were there before the two others asked: of many changes, or of a few long ones.
+    for (changes, bytes) in [(BATCH_CHANGES_MAX / 10, 10), (1, BATCH_BYTES_MAX / 10)] {
+        let hot = (0..100).map(|_| unit(&[1], changes, bytes));
+        let mut queue = queue(hot.chain([unit(&[2], 5, 10), unit(&[3], 5, 10)]));
+        let first = group(&mut queue);
+        assert!(first.contains(&(2, 5)) && first.contains(&(3, 5)), "{first:?}");
+        let filled = first.iter().filter(|one| one.0 == 1).count();
+        assert_eq!(filled, 9, "the rest is filled up, with units of {changes} changes and {bytes} bytes");
+    }
 }
 
 #[test]
