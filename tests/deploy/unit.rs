@@ -1,5 +1,6 @@
 //! The unit and its drop-in, as systemd's own tools see them. `package` shows that the unit starts a server.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::tools::{needs, ok, read};
@@ -51,6 +52,36 @@ fn values<'a>(unit: &'a str, section: &str, key: &str) -> Vec<&'a str> {
         }
     }
     found
+}
+
+/// The system calls of a set of systemd, and of the sets in it.
+fn calls(set: &str) -> BTreeSet<String> {
+    let said = ok(Command::new("systemd-analyze").args(["syscall-filter", set]));
+    let names = said.lines().skip(1).map(str::trim).filter(|name| !name.is_empty() && !name.starts_with('#'));
+    names.flat_map(|name| if name.starts_with('@') { calls(name) } else { BTreeSet::from([name.to_owned()]) }).collect()
+}
+
+/// Threads for work in no hurry could not lower their priority, and nothing would show it but how fast all others are.
+#[test]
+fn a_thread_may_lower_its_priority_and_nothing_else_that_the_unit_keeps_from_it() {
+    needs!(["systemd-analyze"]);
+    let unit = read("deploy/allod.service");
+    let mut allowed = BTreeSet::new();
+    for filter in unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let forbidden = filter.strip_prefix('~');
+        for name in forbidden.unwrap_or(filter).split(' ') {
+            let named = if name.starts_with('@') { calls(name) } else { BTreeSet::from([name.to_owned()]) };
+            match forbidden {
+                None => allowed.extend(named),
+                Some(_) => allowed.retain(|name| !named.contains(name)),
+            }
+        }
+    }
+    assert!(allowed.contains("epoll_wait") && allowed.contains("getpriority"), "{allowed:?}");
+    assert!(allowed.contains("setpriority"), "{allowed:?}");
+    for kept in calls("@resources").into_iter().chain(calls("@privileged")).filter(|name| name != "setpriority") {
+        assert!(!allowed.contains(&kept), "{kept}");
+    }
 }
 
 #[test]
