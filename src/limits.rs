@@ -175,6 +175,9 @@ pub const OWNER_APART_MS: u64 = 5_000;
 pub const OWNER_LEFT_MS: u64 = 3_000;
 /// After a start or an outage every lease lasts at least this long, or its whole length if that is shorter.
 pub const LEASE_GRACE_SECONDS: u64 = 30;
+/// Places of a network in which memory and store differ that are logged: they are lost once the server is restarted. The unit
+/// (`LogRateLimitBurst=`) lets ten such networks into the journal at once.
+pub const DIFFERENCES_TOLD_MAX: usize = 10_000;
 /// Conflicts that a network keeps for an operator; further ones wait at the node that has the late claims.
 pub const CONFLICTS_MAX: usize = 256;
 /// Late claims that a node brings to one network at once.

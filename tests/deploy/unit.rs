@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use allod::limits::DIFFERENCES_TOLD_MAX;
+
 use crate::tools::{needs, ok, read};
 
 /// Exposure according to `systemd-analyze security`, from 0 to 10; less is better. A unit without any restriction has 9.6.
@@ -82,6 +84,18 @@ fn a_thread_may_lower_its_priority_and_nothing_else_that_the_unit_keeps_from_it(
     for kept in calls("@resources").into_iter().chain(calls("@privileged")).filter(|name| name != "setpriority") {
         assert!(!allowed.contains(&kept), "{kept}");
     }
+}
+
+#[test]
+fn the_journal_takes_what_ten_networks_tell_of_how_memory_and_store_differ() {
+    let unit = read("deploy/allod.service");
+    let burst: usize = values(&unit, "Service", "LogRateLimitBurst")[0].parse().unwrap();
+    assert!(burst >= 10 * DIFFERENCES_TOLD_MAX, "{burst}");
+    // The page does not promise more than is logged.
+    let thousands = DIFFERENCES_TOLD_MAX / 1_000;
+    let page = read("deploy/README.md");
+    assert!(page.contains(&format!("It lists {thousands} 000 places of a network at most")));
+    assert!(page.contains(&format!("each place that differs, up to {thousands} 000 of a network")));
 }
 
 #[test]
