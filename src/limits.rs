@@ -168,12 +168,17 @@ pub const HANDOVER_QUIET_MS: u64 = 5_000;
 /// How long requests are held while the register goes from one node to the next: all that clients feel of a drain. The time for
 /// loading before it ([`HANDOVER_PREPARE_MS`]) holds nobody up, and is long enough for a large register.
 pub const HANDOVER_HOLD_MS: u64 = 10_000;
+/// How long `allod cluster drain` waits unless it is told otherwise: all of a handover, and what it takes to reach the nodes.
+pub const DRAIN_WAIT_SECONDS: u64 = (HANDOVER_PREPARE_MS + HANDOVER_HOLD_MS) / 1_000 + 20;
 /// A node that cannot reach the owner for this long tells the others: a link that merely broke is up again by then.
 pub const OWNER_APART_MS: u64 = 5_000;
 /// The owner gives way after most other nodes have said for this long that they cannot reach it.
 pub const OWNER_LEFT_MS: u64 = 3_000;
 /// After a start or an outage every lease lasts at least this long, or its whole length if that is shorter.
 pub const LEASE_GRACE_SECONDS: u64 = 30;
+/// Places of a network in which memory and store differ that are logged: they are lost once the server is restarted. The unit
+/// (`LogRateLimitBurst=`) lets ten such networks into the journal at once.
+pub const DIFFERENCES_TOLD_MAX: usize = 10_000;
 /// Conflicts that a network keeps for an operator; further ones wait at the node that has the late claims.
 pub const CONFLICTS_MAX: usize = 256;
 /// Late claims that a node brings to one network at once.

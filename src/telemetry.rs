@@ -2,7 +2,9 @@
 //!
 //! A panic becomes one ERROR event with its place. If a network caught it, the next event carries the id that the client was
 //! answered. Lasting conditions are logged through [`Seldom`](crate::seldom::Seldom). The level can be [switched](switch)
-//! while the process runs.
+//! while the process runs. In the [journal] of systemd each line has the priority of its level.
+
+pub mod journal;
 
 use std::sync::OnceLock;
 
@@ -22,7 +24,7 @@ pub fn init(level: &str, as_json: bool) {
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     // If stderr cannot be written (the terminal is gone, a pipe has no reader), nobody can be told: complaining on stderr
     // would be a panic in whatever thread had something to log.
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
+    let lines = fmt::layer().with_writer(journal::Stderr::new()).with_ansi(colours).log_internal_errors(false);
     let lines = if as_json { lines.json().flatten_event(true).boxed() } else { lines.boxed() };
     if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
         // This was the first call; later ones set nothing up.

@@ -105,6 +105,8 @@ struct Run<'a, W> {
     free: VecDeque<usize>,
     /// In an open loop with a number of requests: how many have arrived since measuring began.
     arrived: u64,
+    /// In an open loop: no more will arrive before the end, and all were sent.
+    all_sent: bool,
     last_answer: Duration,
     measured: Measured,
 }
@@ -116,6 +118,11 @@ struct Run<'a, W> {
 /// # Errors
 /// A connection cannot be made.
 pub fn run<W: Workload>(shape: &Shape, workload: &mut W, meter: Meter) -> io::Result<Measured> {
+    Ok(connected(shape, workload, meter)?.drive())
+}
+
+/// A run over new connections that has sent nothing yet.
+fn connected<'a, W: Workload>(shape: &Shape, workload: &'a mut W, meter: Meter) -> io::Result<Run<'a, W>> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut connections = Vec::with_capacity(shape.connections);
     for number in 0..shape.connections {
@@ -124,7 +131,7 @@ pub fn run<W: Workload>(shape: &Shape, workload: &mut W, meter: Meter) -> io::Re
         epoll::add(&poll, &connection.stream, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
         connections.push(connection);
     }
-    let run = Run {
+    Ok(Run {
         workload,
         poll,
         connections,
@@ -138,11 +145,11 @@ pub fn run<W: Workload>(shape: &Shape, workload: &mut W, meter: Meter) -> io::Re
         arrivals: shape.rate.map(|rate| Arrivals::new(rate, shape.seed)),
         free: VecDeque::new(),
         arrived: 0,
+        all_sent: false,
         last_answer: Duration::ZERO,
         measured: Measured::new(meter),
         shape: shape.clone(),
-    };
-    Ok(run.drive())
+    })
 }
 
 impl<W: Workload> Run<'_, W> {
@@ -191,9 +198,9 @@ impl<W: Workload> Run<'_, W> {
                 let number = data.u64() as usize;
                 self.ready(number, &mut buffer).map_err(|error| self.connections[number].named(&error))?;
             }
-            let all_sent = self.send_arrivals()?;
+            self.send_arrivals()?;
             self.end_window(self.begun.elapsed());
-            let over = if self.arrivals.is_some() { all_sent } else { self.stopping(now) || self.is_idle() };
+            let over = if self.arrivals.is_some() { self.all_sent } else { self.stopping(now) || self.is_idle() };
             if self.outstanding == 0 && over {
                 return Ok(());
             }
@@ -227,9 +234,10 @@ impl<W: Workload> Run<'_, W> {
         Ok(())
     }
 
-    /// The time until the next arrival, at most one tick.
+    /// The time until the next arrival that is to be sent, at most one tick. An answer ends it, too.
     fn sleep(&self) -> Timespec {
-        let due = self.arrivals.as_ref().filter(|_| !self.free.is_empty()).map(Arrivals::next);
+        let sends = !self.all_sent && !self.free.is_empty();
+        let due = self.arrivals.as_ref().filter(|_| sends).map(Arrivals::next);
         let wait = due.map_or(TICK, |due| due.saturating_sub(self.begun.elapsed()).min(TICK));
         Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) }
     }

@@ -2,6 +2,10 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::Once;
+
+/// Whether it was said that such a thread has the priority of all others: it is what this process may do, and does not change.
+static IS_SAID: Once = Once::new();
 
 /// Runs what `make` creates on such a thread, with the given niceness above the other threads', until it ends.
 ///
@@ -16,7 +20,9 @@ pub(super) fn start<F: Future>(
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(move || {
         if let Err(error) = rustix::process::nice(nice) {
-            tracing::debug!(%error, name, "it has the priority of the others");
+            IS_SAID.call_once(|| {
+                tracing::warn!(%error, name, "threads for work in no hurry compete with those that serve: none may lower its priority");
+            });
         }
         runtime.block_on(make());
     })?;

@@ -21,6 +21,14 @@ use super::output::Format;
 use super::quote::shell;
 use super::schema::{self, Kind};
 use super::session::{Done, Session};
+use crate::limits::DRAIN_WAIT_SECONDS;
+
+/// What the help of `cluster drain` ends with.
+const DRAIN_HELP: &str = "\
+Another node loads the register first, which takes long where it is large.
+Without --timeout the command waits two and a half minutes: no handover takes
+longer. Stop the node once it has ended with 0.";
+const _: () = assert!(DRAIN_WAIT_SECONDS == 150);
 
 /// `allod call`.
 #[derive(Debug, Args)]
@@ -81,6 +89,7 @@ pub struct ClusterAccept {
 
 /// `cluster.drain`.
 #[derive(Debug, Args, Serialize)]
+#[command(after_help = DRAIN_HELP)]
 pub struct ClusterDrain {
     /// Name of the node [default: the one that is asked]
     node: Option<String>,
@@ -94,6 +103,12 @@ pub struct ClusterDrain {
 }
 
 impl ClusterCommand {
+    /// How many seconds it waits for the server unless it is told; none: as long as most commands. Who drains a node stops it
+    /// next, so that nothing may be under way once the command has ended.
+    pub fn timeout(&self) -> Option<u64> {
+        matches!(self, Self::Drain(args) if !args.undo).then_some(DRAIN_WAIT_SECONDS)
+    }
+
     /// The call for the command; a command that needs more than one call is returned.
     pub fn ask(self) -> Result<Ask, Self> {
         Ok(match self {

@@ -26,6 +26,7 @@ use super::{hint, phrase};
 use crate::client::{ClientError, RpcError};
 use crate::core::address::Range;
 use crate::core::plural::counted;
+use crate::telemetry::journal::{self, Priority};
 use crate::wire::ErrorKind;
 
 /// The most pools that an error lists; the rest is counted.
@@ -191,7 +192,7 @@ impl Failure {
     /// Prints the failure to stderr, as JSON if answers are printed as JSON.
     pub fn print_as(&self, format: Format) {
         match format {
-            Format::Json => drop(anstream::stderr().write_all(self.json().as_bytes())),
+            Format::Json => printed(self.json()),
             Format::Table | Format::Env | Format::Toml | Format::Yaml => self.print(),
         }
     }
@@ -199,9 +200,13 @@ impl Failure {
     /// Prints the failure to stderr, in colour and wrapped to the terminal. Errors are ignored if stderr is gone.
     pub fn print(&self) {
         let (error, hint) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
-        let text = self.styled(words::width(), error, hint);
-        let _ = anstream::stderr().write_all(text.as_bytes());
+        printed(self.styled(words::width(), error, hint));
     }
+}
+
+/// Prints why a command failed. In a journal that is an error: a unit ended by it, or its reload was refused.
+fn printed(text: String) {
+    let _ = anstream::stderr().write_all(&journal::for_stderr(Priority::Error, text));
 }
 
 /// The obstacle. If a store did not take it, its message says what is unknown; any other refusal with an unknown outcome is of

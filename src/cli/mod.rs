@@ -202,6 +202,16 @@ enum Command {
     Man(docs::Man),
 }
 
+impl Command {
+    /// How many seconds it waits for the server unless it is told; none: as long as most commands.
+    fn timeout(&self) -> Option<u64> {
+        match self {
+            Self::Cluster(command) => command.timeout(),
+            _ => None,
+        }
+    }
+}
+
 /// Runs one command line, whose first word is the program's name, and returns its exit code.
 pub fn run<I, T>(arguments: I) -> ExitCode
 where
@@ -273,6 +283,9 @@ fn cli_of(matches: &clap::ArgMatches) -> Result<Cli, clap::Error> {
         && cli.global.format != Format::Env
     {
         args.understand(std::mem::take(&mut cli.global.prefix));
+    }
+    if matches.value_source("timeout") == Some(ValueSource::DefaultValue) {
+        cli.global.timeout = cli.command.timeout().unwrap_or(cli.global.timeout);
     }
     let source = matches.value_source("server");
     if cli.global.server.is_empty() && source == Some(ValueSource::EnvVariable) {
@@ -467,4 +480,31 @@ async fn several(command: NetworkCommand, session: &mut Session) -> Done<Exit> {
 /// A path in a message.
 pub(crate) fn shown(path: &Path) -> String {
     if path.as_os_str() == "-" { "stdin".to_owned() } else { format!("`{}`", path.display()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drain_waits_as_long_as_a_handover_may_take_unless_it_is_told_otherwise() {
+        let seconds = |line: &str| {
+            let matches = Cli::command().try_get_matches_from(line.split(' ')).unwrap();
+            cli_of(&matches).unwrap().global.timeout
+        };
+        for drain in
+            ["allod cluster drain", "allod cluster drain node-1", "allod --format json cluster drain --reason x"]
+        {
+            assert!(seconds(drain) * 1_000 > crate::limits::HANDOVER_PREPARE_MS + crate::limits::HANDOVER_HOLD_MS);
+        }
+        for (line, told) in [
+            ("allod cluster drain --timeout 5s", 5),
+            ("allod --timeout 30s cluster drain", 30),
+            ("allod cluster drain node-1 --undo", 30),
+            ("allod cluster nodes", 30),
+            ("allod server ping", 30),
+        ] {
+            assert_eq!(seconds(line), told, "{line}");
+        }
+    }
 }

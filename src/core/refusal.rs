@@ -368,7 +368,7 @@ impl Refusal {
     /// The refusal of a list of subnets that takes more than one commit may carry.
     pub fn too_much_configuration(field: &str, bytes: u64, bytes_max: u64) -> Self {
         let problem = format!(
-            "would take {bytes} bytes of one commit; at most {bytes_max} are allowed. Give fewer subnets, or less with each,              and add the rest with subnet.add and subnet.modify"
+            "would take {bytes} bytes of one commit; at most {bytes_max} are allowed. Give fewer subnets, or less with each, and add the rest with subnet.add and subnet.modify"
         );
         Refusal::invalid(field, problem)
     }

@@ -78,6 +78,20 @@ fn alerts_are_over_metrics_that_exist_and_the_page_says_what_to_do() {
     }
 }
 
+/// A Redis that keeps no file comes up empty, and empties its replicas.
+#[test]
+fn who_is_told_to_restart_redis_is_told_first_where_that_loses_the_register() {
+    let page = read("deploy/README.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `Allod"));
+    let mut told = 0;
+    for (before, after) in rows.filter_map(|row| row.split_once("`systemctl restart redis-server`")) {
+        told += 1;
+        assert!(before.contains("keeps a file (`appendonly yes`"), "{before}");
+        assert!(after.contains("**never restart it**") && after.contains("(#redis-failed-over), step 2"), "{after}");
+    }
+    assert_eq!(told, 1);
+}
+
 /// A metric, and each of its labels that is compared, with the values.
 type Asked<'a> = (&'a str, Vec<(&'a str, Vec<&'a str>)>);
 

@@ -10,6 +10,8 @@ use crate::server::allod;
 use crate::tools::{facts, here, needs, ok, on_a_machine, read, texts, yaml};
 
 const FILE: &str = "deploy/compose/compose.yaml";
+/// What the image has its server read.
+const CONFIG: &str = "/etc/allod/server.toml";
 
 fn services() -> serde_json::Map<String, Value> {
     yaml(&read(FILE)).remove(0)["services"].as_object().unwrap().clone()
@@ -46,6 +48,17 @@ fn nothing_is_published_beyond_the_loopback_and_what_is_mounted_is_there() {
         if redis {
             assert_eq!(texts(&service["networks"]), ["register"], "{name}");
         }
+        // Nothing in the image can be changed: what a running node may be asked to read again is outside.
+        if name.starts_with("node") {
+            let mounted = texts(&service["volumes"]).into_iter().find_map(|volume| {
+                let (source, place) = volume.split_once(':').unwrap();
+                let file = CONFIG.strip_prefix(place.trim_end_matches(":ro"))?;
+                // A mounted file would stay what it was when an editor puts another in its place.
+                let file = file.strip_prefix('/').filter(|_| source.contains('/'))?;
+                Some(here("deploy/compose").join(source).join(file))
+            });
+            assert!(mounted.is_some_and(|file| file.is_file()), "{name}: {CONFIG} is in the image only");
+        }
         if redis || name.starts_with("node") {
             assert_eq!(service["read_only"], true, "{name}");
             assert_eq!(texts(&service["cap_drop"]), ["ALL"], "{name}");
@@ -75,7 +88,7 @@ fn commands() -> String {
             write!(environment, " '{key}={}'", value.as_str().unwrap()).unwrap();
         }
         let (user, program) = match name.split('-').next().unwrap() {
-            "node" => ("65532", "/run/share/allod serve --config /run/share/server.toml --data /data".to_owned()),
+            "node" => ("65532", format!("/run/share/allod serve --config {CONFIG} --data /data")),
             "redis" | "sentinel" => {
                 ("999", [texts(&service["entrypoint"]), texts(&service["command"])].concat().join(" "))
             }
@@ -99,11 +112,11 @@ fn its_nodes_serve_through_a_failover_and_an_upgrade_and_are_scraped() {
         ok(Command::new("cp").arg("-aL").arg(from).arg(share.path().join(to)));
     };
     put(&allod(), "allod");
-    put(&here("config/server.toml"), "server.toml");
+    put(&here("config"), "config");
     put(&here("deploy/redis"), "register");
     put(&here("deploy/prometheus"), "prometheus");
     std::fs::write(share.path().join("services"), commands()).unwrap();
     if on_a_machine(share.path(), "compose") {
-        assert_eq!(facts(share.path()), 6);
+        assert_eq!(facts(share.path()), 7);
     }
 }

@@ -23,6 +23,8 @@ mod compose;
 mod dashboards;
 mod drill;
 mod image;
+#[path = "../support/journal.rs"]
+mod journal;
 mod kubernetes;
 #[path = "../faults/nodes.rs"]
 #[allow(dead_code, reason = "shared with the tests of faults")]

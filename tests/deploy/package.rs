@@ -29,7 +29,7 @@ fn the_package_installs_serves_upgrades_and_leaves_nothing() {
         std::fs::rename(build(revision, share.path()), share.path().join(name)).unwrap();
     }
     if on_a_machine(share.path(), "package") {
-        assert_eq!(facts(share.path()), 17);
+        assert_eq!(facts(share.path()), 18);
     }
 }
 

@@ -1,6 +1,9 @@
 //! The unit and its drop-in, as systemd's own tools see them. `package` shows that the unit starts a server.
 
+use std::collections::BTreeSet;
 use std::process::Command;
+
+use allod::limits::DIFFERENCES_TOLD_MAX;
 
 use crate::tools::{needs, ok, read};
 
@@ -51,6 +54,48 @@ fn values<'a>(unit: &'a str, section: &str, key: &str) -> Vec<&'a str> {
         }
     }
     found
+}
+
+/// The system calls of a set of systemd, and of the sets in it.
+fn calls(set: &str) -> BTreeSet<String> {
+    let said = ok(Command::new("systemd-analyze").args(["syscall-filter", set]));
+    let names = said.lines().skip(1).map(str::trim).filter(|name| !name.is_empty() && !name.starts_with('#'));
+    names.flat_map(|name| if name.starts_with('@') { calls(name) } else { BTreeSet::from([name.to_owned()]) }).collect()
+}
+
+/// Threads for work in no hurry could not lower their priority, and nothing would show it but how fast all others are.
+#[test]
+fn a_thread_may_lower_its_priority_and_nothing_else_that_the_unit_keeps_from_it() {
+    needs!(["systemd-analyze"]);
+    let unit = read("deploy/allod.service");
+    let mut allowed = BTreeSet::new();
+    for filter in unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let forbidden = filter.strip_prefix('~');
+        for name in forbidden.unwrap_or(filter).split(' ') {
+            let named = if name.starts_with('@') { calls(name) } else { BTreeSet::from([name.to_owned()]) };
+            match forbidden {
+                None => allowed.extend(named),
+                Some(_) => allowed.retain(|name| !named.contains(name)),
+            }
+        }
+    }
+    assert!(allowed.contains("epoll_wait") && allowed.contains("getpriority"), "{allowed:?}");
+    assert!(allowed.contains("setpriority"), "{allowed:?}");
+    for kept in calls("@resources").into_iter().chain(calls("@privileged")).filter(|name| name != "setpriority") {
+        assert!(!allowed.contains(&kept), "{kept}");
+    }
+}
+
+#[test]
+fn the_journal_takes_what_ten_networks_tell_of_how_memory_and_store_differ() {
+    let unit = read("deploy/allod.service");
+    let burst: usize = values(&unit, "Service", "LogRateLimitBurst")[0].parse().unwrap();
+    assert!(burst >= 10 * DIFFERENCES_TOLD_MAX, "{burst}");
+    // The page does not promise more than is logged.
+    let thousands = DIFFERENCES_TOLD_MAX / 1_000;
+    let page = read("deploy/README.md");
+    assert!(page.contains(&format!("It lists {thousands} 000 places of a network at most")));
+    assert!(page.contains(&format!("each place that differs, up to {thousands} 000 of a network")));
 }
 
 #[test]

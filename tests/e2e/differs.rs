@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::journal;
 use crate::redis::Redis;
 use crate::server::{Server, Starting, allod, http_get};
 
@@ -24,14 +25,19 @@ fn started(directory: &Path, redis: &Redis) -> Server {
     std::fs::write(&file, "[store]\nself_check_seconds = 1\n").unwrap();
     let (data, url, config) = (directory.join("node"), redis.url(), file.display().to_string());
     let text = data.display().to_string();
-    Starting::with_arguments(&data, &["serve", "--redis", &url, "--data", &text, "--config", &config]).ready()
+    let under_systemd = journal::environment(&data.with_extension("log"));
+    let arguments = ["serve", "--redis", &url, "--data", &text, "--config", &config];
+    Starting::with_environment(&data, &arguments, under_systemd).ready()
 }
 
-/// Runs a block in this directory, with a `journalctl` that shows what the server logged.
+/// Runs a block in this directory, with a `journalctl` that shows what the server logged, as it would with these arguments.
 fn types(directory: &Path, server: &Server, block: &str) {
-    std::fs::write(directory.join("log"), server.log_text()).unwrap();
+    for arguments in ["-u allod", "-u allod -p err"] {
+        let words: Vec<&str> = arguments.split(' ').collect();
+        std::fs::write(directory.join(arguments), journal::journalctl(&words, &server.log_text())).unwrap();
+    }
     let block = block.replace("127.0.0.1:7499", &server.address.to_string());
-    let script = format!("allod() {{ {} \"$@\"; }}\njournalctl() {{ cat log; }}\n{block}", allod().display());
+    let script = format!("allod() {{ {} \"$@\"; }}\njournalctl() {{ cat -- \"$*\"; }}\n{block}", allod().display());
     let mut run = Command::new("bash");
     run.args(["-c", &script]).current_dir(directory).env("ALLOD_SERVER", server.address.to_string());
     let output = run.output().unwrap();

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::journal;
+use super::redis::send_signal;
 use super::server::{Server, Starting};
 
 /// The way of an `ip.allocate` as `src/lib.rs` describes it, as the modules that log it.
@@ -76,6 +78,46 @@ async fn the_log_tells_whom_a_promise_is_broken_to_where_its_address_is_declined
     let [line] = lines[..] else { panic!("{lines:?}") };
     for fact in ["WARN", "10.0.0.10", "held_by=`gone` of scope `shop`", "promised_to=a", "network=lan"] {
         assert!(line.contains(fact), "{fact} in {line}");
+    }
+}
+
+#[test]
+fn in_the_journal_each_line_has_the_priority_of_its_level_and_elsewhere_none() {
+    for (format, level_in) in [("text", " LEVEL "), ("json", "\"level\":\"LEVEL\"")] {
+        let directory = tempfile::tempdir().unwrap();
+        let [data, config, log] = ["data", "server.toml", "data.log"].map(|name| directory.path().join(name));
+        std::fs::write(&config, format!("[log]\nlevel = \"debug\"\nformat = \"{format}\"\n")).unwrap();
+        let arguments = ["serve", "--data", data.to_str().unwrap(), "--config", config.to_str().unwrap()];
+        let start = |environment| Starting::with_environment(&data, &arguments, environment);
+        let server = start(journal::environment(&log)).ready();
+        std::fs::write(&config, "nonsense = 1\n").unwrap();
+        send_signal(server.pid(), "-HUP");
+        let end = Instant::now() + Duration::from_secs(30);
+        while !server.log_text().contains("the configuration is refused") {
+            assert!(Instant::now() < end, "{}", server.log_text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server.stop();
+        let told = std::fs::read_to_string(&log).unwrap();
+        for (priority, level) in [("<3>", "ERROR"), ("<6>", "INFO"), ("<7>", "DEBUG")] {
+            let of_level = |line: &&str| line.contains(&level_in.replace("LEVEL", level));
+            assert!(told.lines().filter(of_level).count() > 0, "{level}: {told}");
+            assert!(told.lines().filter(of_level).all(|line| line.starts_with(priority)), "{level}: {told}");
+        }
+        let errors = journal::journalctl(&["-u", "allod", "-p", "err"], &told);
+        assert!(errors.lines().count() == 1 && errors.contains("the configuration is refused"), "{errors}");
+
+        // Why a start is refused is the last that it says.
+        let refused = start(journal::environment(&log)).failed();
+        let errors = journal::journalctl(&["-u", "allod", "-p", "err"], &refused[told.len()..]);
+        assert!(errors.starts_with("allod: cannot ") && errors.contains("nonsense"), "{refused}");
+
+        // The variable is inherited, and the file may be another one.
+        std::fs::write(&config, format!("[log]\nformat = \"{format}\"\n")).unwrap();
+        let server = start(journal::environment(&config)).ready();
+        let lines = server.log_text()[refused.len()..].to_owned();
+        assert!(lines.contains("the register is open") && !lines.contains("<6>"), "{lines}");
+        server.stop();
     }
 }
 

@@ -12,6 +12,8 @@
 #[path = "../it/sequences/published.rs"]
 mod published;
 
+#[path = "../support/journal.rs"]
+mod journal;
 #[path = "../faults/redis.rs"]
 #[allow(dead_code, reason = "shared with the tests of several nodes")]
 mod redis;

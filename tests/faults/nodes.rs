@@ -67,9 +67,10 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a node that has no secret, and so shares its register with nobody.
-    pub fn alone(directory: &Path, url: &str, settings: &[&str]) -> Self {
-        let mut cluster = Self { has_secret: false, ..Self::new(directory, url, settings) };
+    /// Starts a node that has no secret, and so shares its register with nobody, with this extra environment.
+    pub fn alone(directory: &Path, url: &str, settings: &[&str], environment: Vec<(String, String)>) -> Self {
+        let environments = vec![environment];
+        let mut cluster = Self { has_secret: false, environments, ..Self::new(directory, url, settings) };
         cluster.add(1);
         cluster
     }

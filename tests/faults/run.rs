@@ -132,7 +132,7 @@ impl<R: Keeper> Nodes<R> {
         let (place, arguments) = (directory.path(), ["--config", &file]);
         let (url, count, environments) = (redis.url(), setting.nodes, setting.environments);
         if setting.alone {
-            let cluster = Cluster::alone(place, &url, &arguments);
+            let cluster = Cluster::alone(place, &url, &arguments, Vec::new());
             return Self { cluster, redis, to_clients: Vec::new(), directory };
         }
         if !setting.wired {

@@ -14,12 +14,11 @@ const BEHIND_MIN: Duration = Duration::from_secs(5);
 const BEHIND_MAX: Duration = Duration::from_secs(30);
 
 impl<W: Workload> Run<'_, W> {
-    /// Sends the requests that have arrived, while lanes are free. True: no more will arrive before the end, and all were
-    /// sent.
-    pub(super) fn send_arrivals(&mut self) -> io::Result<bool> {
+    /// Sends the requests that have arrived, while lanes are free, and notes whether those were all.
+    pub(super) fn send_arrivals(&mut self) -> io::Result<()> {
         let mut touched = Vec::new();
-        let over = loop {
-            let Some(next) = self.arrivals.as_ref().map(Arrivals::next) else { return Ok(false) };
+        self.all_sent = loop {
+            let Some(next) = self.arrivals.as_ref().map(Arrivals::next) else { return Ok(()) };
             let now = self.begun.elapsed();
             let end = match (self.shape.stop, self.measuring_since) {
                 _ if interrupt::signal().is_some() => true,
@@ -54,7 +53,7 @@ impl<W: Workload> Run<'_, W> {
         for number in touched {
             self.flush(number).map_err(|error| self.connections[number].named(&error))?;
         }
-        Ok(over)
+        Ok(())
     }
 
     /// Counts the requests that arrived until now, or until the end, and were not sent: they never will be.

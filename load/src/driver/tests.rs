@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use super::*;
+use crate::arrivals::{Rate, Spread};
 
 /// A request is its id. The answer of the first lane is taken only when the server says so.
 struct Held {
@@ -69,4 +70,22 @@ fn what_other_connections_received_before_one_broke_is_judged() {
         assert!(why.contains(&address.to_string()), "{why}");
         assert_eq!((held.answered, measured.answers), (vec![0, 1], 2), "{why}");
     }
+}
+
+/// The schedule would have more arrive, which is due at once and never sent: nothing is left to do but to wait for answers.
+#[test]
+fn once_all_is_sent_the_open_loop_wakes_for_answers_only() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let rate = Some(Rate { per_second: 1e6, spread: Spread::Even });
+    let servers = vec![listener.local_addr().unwrap()];
+    let shape = Shape { servers, rate, ..Shape::closed(1, 2, Stop::Requests(1)) };
+    let mut held = Held { answered: Vec::new(), is_taking: sync_channel(1).0, go_on: sync_channel(1).1 };
+    let mut run = connected(&shape, &mut held, Meter::new(None, None)).unwrap();
+    run.begin().unwrap();
+    while !run.all_sent {
+        run.send_arrivals().unwrap();
+    }
+    while run.begun.elapsed() < run.arrivals.as_ref().unwrap().next() {}
+    assert_eq!((run.outstanding, run.free.len()), (1, 1));
+    assert_eq!(run.sleep().tv_nsec, TICK.as_nanos() as i64);
 }

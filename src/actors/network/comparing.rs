@@ -14,12 +14,10 @@ use super::{NetworkActor, Phase};
 use crate::actors::StopReason;
 use crate::core::address::Address;
 use crate::core::network::{Compared, Network, Odd};
+use crate::limits::DIFFERENCES_TOLD_MAX;
 
 /// Records in a slice: as much work as a turn of requests.
 const SLICE_RECORDS: usize = 512;
-
-/// At most this many differences are logged: they are lost once the server is restarted.
-const TOLD_MAX: usize = 10_000;
 
 /// Asks for a slice of the comparison with what is stored.
 #[derive(Debug, Message)]
@@ -96,12 +94,12 @@ impl NetworkActor {
     /// Logs where the two differ, for the operator who has to decide between them.
     fn tell_odd(&self, odd: &BTreeSet<Odd>, stored: Option<&Network>) {
         let (network, name) = (self.id(), &self.network.config().name);
-        for odd in odd.iter().take(TOLD_MAX) {
+        for odd in odd.iter().take(DIFFERENCES_TOLD_MAX) {
             let place = odd.place();
             let [memory, stored] = [Some(&self.network), stored].map(|side| odd.in_words(side));
             tracing::error!(%network, %name, place, memory, stored, "self-check: memory and store differ");
         }
-        let untold = odd.len().saturating_sub(TOLD_MAX);
+        let untold = odd.len().saturating_sub(DIFFERENCES_TOLD_MAX);
         tracing::error!(%network, %name, untold, "stopped because memory and store differ; the others go on");
     }
 }

@@ -2,12 +2,13 @@
 //! words in capitals are filled in.
 //!
 //! The server, its files and Redis are in other places here. There is no systemd: what it is asked to do is done to the
-//! processes, and `journalctl` shows the log that they wrote.
+//! processes, and `journalctl` shows the log that they wrote, with `-p err` what an operator would see of it.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use crate::journal::journalctl;
 use crate::server::allod;
 use crate::tools::read;
 
@@ -71,8 +72,8 @@ impl Operator<'_> {
                 return String::new();
             }
             "journalctl" => {
-                assert_eq!(arguments[..2], ["-u", "allod"]);
-                return std::fs::read_to_string(self.data.with_extension("log")).unwrap();
+                let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                return journalctl(&arguments, &std::fs::read_to_string(self.data.with_extension("log")).unwrap());
             }
             "allod" => {
                 let mut run = Command::new(allod());

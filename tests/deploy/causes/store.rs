@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::runbook::{Operator, no_unit};
 use super::scene::{Asking, Caller, Scene, Seen, until};
+use crate::journal;
 use crate::nodes::Cluster;
 use crate::redis::Redis;
 use crate::server::{Server, http_get};
@@ -128,9 +129,11 @@ pub fn run_touched() -> BTreeSet<&'static str> {
     let redis = redis_in(directory.path(), "redis", &[]);
     let file = directory.path().join("node.toml");
     std::fs::write(&file, "[store]\nself_check_seconds = 1\n").unwrap();
-    let mut cluster = Cluster::alone(directory.path(), &redis.url(), &["--config", &file.display().to_string()]);
-    let seen = Seen::at(cluster.address(0), cluster.http(0));
     let data = directory.path().join("node-0");
+    let under_systemd = journal::environment(&data.with_extension("log"));
+    let arguments = ["--config", &file.display().to_string()];
+    let mut cluster = Cluster::alone(directory.path(), &redis.url(), &arguments, under_systemd);
+    let seen = Seen::at(cluster.address(0), cluster.http(0));
     let scene = Scene::of(&[&seen]);
     for (name, subnet) in [("lan", "10.0.0.0/24"), ("dmz", "10.0.1.0/24")] {
         cluster.allod(0, &["network", "create", name, "--subnet", subnet]);
