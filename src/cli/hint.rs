@@ -91,10 +91,7 @@ pub fn of(method: &str, params: &Value, error: &RpcError) -> String {
         }
         ErrorKind::Unavailable => unavailable(method, params, data),
         ErrorKind::NotReady if text(data, "reason") == Some("conflicts") => conflicts(data),
-        // It is of another try than the one that nobody answered, which may have changed something.
-        ErrorKind::Overloaded | ErrorKind::NotReady | ErrorKind::RateLimited if error.is_in_doubt() => {
-            after_lost(method, params)
-        }
+        _ if is_of_another_try(kind, error) => after_lost(method, params),
         ErrorKind::Overloaded => {
             format!("nothing was changed; {}; `allod server info` shows the server's limits", retry_after(data))
         }
@@ -140,6 +137,11 @@ pub fn network_stopped(reason: Option<&str>) -> &'static str {
         }
         _ => "start the server again (`allod serve`): that loads the network again; its log says why",
     }
+}
+
+/// Is it only said of another try than the one that nobody answered, which may have changed something?
+fn is_of_another_try(kind: ErrorKind, error: &RpcError) -> bool {
+    error.is_in_doubt() && matches!(kind, ErrorKind::Overloaded | ErrorKind::NotReady | ErrorKind::RateLimited)
 }
 
 fn unavailable(method: &str, params: &Value, data: &Value) -> String {

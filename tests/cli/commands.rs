@@ -415,7 +415,7 @@ fn call_asks_nothing_of_params_from_stdin_that_the_server_would_refuse_as_they_s
             .unwrap();
         child.stdin.take().unwrap().write_all(params).unwrap();
         let output = child.wait_with_output().unwrap();
-        let (said, params) = (text(&output.stderr), text(params));
+        let (said, params) = (text(&output.stderr), String::from_utf8_lossy(params));
         assert_eq!(output.status.code(), Some(64), "{params}: {said}");
         assert!(said.contains(problem), "{params}: {said}");
     }
@@ -551,7 +551,7 @@ fn the_key_of_an_address_has_the_prefix_of_the_register_and_variables_have_that_
         (" --prefix NIC_ --redis-prefix prod", "NIC_", "{prod}"),
     ] {
         let told = said(&format!(" --format env{line}"));
-        assert!(told.lines().any(|told| told == format!("{of_variable}NETWORK=lan")), "{line}: {told}");
+        assert!(told.lines().any(|told| told == format!("{of_variable}NETWORK='lan'")), "{line}: {told}");
         assert!(told.contains(&format!("HGET {of_key}:3:")), "{line}: {told}");
     }
 }
