@@ -31,6 +31,8 @@ const EXPECTS_OTHERS: &str = ". This node has a cluster secret: if other nodes w
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) server: ServerFacts,
+    /// How many replicas must have a change.
+    pub(super) replicas: u32,
     pub(super) shas: Arc<Shas>,
     pub(super) register: u128,
     pub(super) shards: u16,
@@ -51,6 +53,7 @@ pub(super) async fn begin(
 ) -> Result<Begun, StoreError> {
     let shas = link.shas().await.map_err(Failed::into_error)?;
     let server = ServerFacts::look(link, &shas, keys, options.replicas).await?;
+    let replicas = server.wanted_replicas(link.name(), options)?;
     if let Some(anew) = anew {
         anew.begin(link, &shas, keys).await?;
     }
@@ -114,7 +117,7 @@ pub(super) async fn begin(
         }
         identity.remember(register, options.accept_rollback, &lost)?;
     }
-    Ok(Begun { server, shas, register, shards, notice, went_on, left_journals })
+    Ok(Begun { server, replicas, shas, register, shards, notice, went_on, left_journals })
 }
 
 /// If the configuration does not give the number of shards: how many are made if there is no register, and how many heads

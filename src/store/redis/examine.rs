@@ -104,10 +104,12 @@ pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
 /// # Errors
 /// Redis is not reached, cannot keep a register, or has one under that prefix.
 pub fn look_at_target(options: &RedisOptions, from: Origin) -> Result<bool, StoreError> {
-    let replicas = options.replicas;
+    let wanted = options.clone();
     on_a_link(options, move |mut link, keys| async move {
         let place = link.name().clone();
-        ServerFacts::facts(&mut link).await.check(&place, replicas, link.place().is_in_cluster())?;
+        let server = ServerFacts::facts(&mut link).await?;
+        server.check(&place, wanted.replicas, link.place().is_in_cluster())?;
+        server.wanted_replicas(&place, &wanted)?;
         moving::look_at_target(&mut link, &keys, &from).await
     })
 }
@@ -118,7 +120,7 @@ pub fn is_unfit(options: &RedisOptions) -> bool {
     let replicas = options.replicas;
     let findings = on_a_link(options, move |mut link, _| async move {
         let in_cluster = link.place().is_in_cluster();
-        Ok(ServerFacts::facts(&mut link).await.findings(replicas, in_cluster))
+        Ok(ServerFacts::facts(&mut link).await?.findings(replicas, in_cluster))
     });
     findings.is_ok_and(|findings| findings.iter().any(|finding| finding.refuses))
 }
@@ -161,7 +163,7 @@ async fn look(
     identity: Option<&IdentityFile>,
 ) -> Result<ExaminedServer, StoreError> {
     let time_ms = time(&mut link).await?;
-    let server = ServerFacts::facts(&mut link).await;
+    let server = ServerFacts::facts(&mut link).await?;
     let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
     for _ in 0..ROUND_TRIPS {
         let begun = Instant::now();

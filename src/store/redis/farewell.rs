@@ -102,7 +102,7 @@ async fn outlives_a_failover(shared: &RedisShared, link: &mut Link) -> Result<()
     if !link.place().is_named_by_most().await {
         return Err(lacks("most of those who say who the primary is do not answer".to_owned()));
     }
-    shared.sees_followers(&ServerFacts::now(link).await);
+    shared.sees_followers(&ServerFacts::now(link).await?);
     let (following, gone) = shared.count_followers();
     if gone > 0 {
         return Err(lacks(format!("{gone} of its replicas are gone")));

@@ -332,9 +332,8 @@ impl RedisStore {
     /// Starts a store that was opened.
     fn run((opening, begun, link): (StoreOpening, Begun, Link), ground: Ground) -> Result<Self, StoreError> {
         let StoreOpening { keys, options, place, lock, identity, anew } = opening;
-        let Begun { server, shas, register, shards, notice, went_on, left_journals } = begun;
+        let Begun { server, replicas, shas, register, shards, notice, went_on, left_journals } = begun;
         tracing::info!(redis = %place.name(), engine = server.engine(), tls = place.is_over_tls(), "connected");
-        let replicas = if options.replicas_that_follow { server.following_replicas() } else { options.replicas };
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(replicas, options.degrade, place.is_in_cluster()),

@@ -39,7 +39,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
             continue;
         }
         if !settings {
-            let server = ServerFacts::now(&mut link).await;
+            let server = ServerFacts::now(&mut link).await.unwrap_or_default();
             shared.sees_memory(server.is_full());
             shared.sees_followers(&server);
             continue;
@@ -51,7 +51,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
             // A wrong register stops the store by itself.
             drop(shared.is_own_register(&answer));
         }
-        let server = ServerFacts::facts(&mut link).await;
+        let server = ServerFacts::facts_for_now(&mut link).await;
         shared.sees_memory(server.is_full());
         shared.sees_followers(&server);
         if server.policy().is_some() {
