@@ -11,9 +11,9 @@ use super::keys::{FORMAT, Keys};
 use super::link::Link;
 use super::place::RedisPlace;
 use super::reach::{self, RedisReach};
-use super::server::{self, ServerFacts};
+use super::server::ServerFacts;
 pub use super::server::{Finding, Memory};
-use super::{NearEnd, RedisOptions, begin, checks, moving, runtime};
+use super::{NearEnd, RedisOptions, begin, checks, moving, probe, runtime};
 use crate::limits::{NODE_LEASE_MS, SHARDS_MAX};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Origin};
@@ -205,7 +205,14 @@ async fn look(
         }
     }
     // If the server is refused anyway, there is no need to try the scripts.
-    let refusal = if findings.iter().any(|finding| finding.refuses) { None } else { refusal(&mut link, keys).await };
+    let is_refused = findings.iter().any(|finding| finding.refuses);
+    let refusal = match if is_refused { Ok(true) } else { tried(&mut link, keys).await } {
+        Ok(is_compact) => {
+            findings.extend((!is_compact).then(probe::is_not_compact));
+            None
+        }
+        Err(refusal) => Some(refusal),
+    };
     Ok(ExaminedServer {
         place: link.name().to_string(),
         is_over_tls: link.place().is_over_tls(),
@@ -226,16 +233,20 @@ async fn look(
     })
 }
 
+/// Whether long records would be compact, as far as is known.
+///
+/// # Errors
 /// The refusal that a start would meet when it tries what the scripts do.
-async fn refusal(link: &mut Link, keys: &Keys) -> Option<StoreError> {
+async fn tried(link: &mut Link, keys: &Keys) -> Result<bool, StoreError> {
     let tried = match link.shas().await {
-        Ok(shas) => server::probe(link, &shas, keys).await.map(drop),
+        Ok(shas) => probe::probe(link, &shas, keys).await,
         Err(failed) => Err(failed),
     };
     match tried {
+        Ok(is_compact) => Ok(is_compact),
         // A full Redis shows in the figures of its memory, and a start goes on.
-        Ok(()) | Err(Failed::NotApplied(StoreError::Full)) => None,
-        Err(failed) => Some(failed.into_error()),
+        Err(Failed::NotApplied(StoreError::Full)) => Ok(true),
+        Err(failed) => Err(failed.into_error()),
     }
 }
 

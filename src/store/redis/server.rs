@@ -8,22 +8,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 
 use super::RedisOptions;
-use super::failed::{Failed, strange};
-use super::keys::Keys;
+use super::failed::strange;
 use super::link::Link;
+use super::probe;
 use super::refusal::joined;
 use super::replicas::ReplicaWait;
-use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// The longest record that fits into a compact hash.
-const COMPACT_VALUE_BYTES: usize = 256;
-/// The most records that one hash has: see `LEAF_MAX` in the script.
-const COMPACT_FIELDS: usize = 96;
 
 /// What Redis says about itself.
 #[derive(Debug, Default)]
@@ -70,7 +65,7 @@ fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
 
 impl ServerFacts {
     /// Asks Redis, and refuses one that cannot keep a register.
-    pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys, replicas: u32) -> Result<Self, StoreError> {
+    pub(super) async fn look(link: &mut Link, replicas: u32) -> Result<Self, StoreError> {
         let place = Arc::clone(link.name());
         let server = Self::facts(link).await?;
         if !server.is_known() {
@@ -80,7 +75,6 @@ impl ServerFacts {
             );
         }
         server.check(&place, replicas, link.place().is_in_cluster())?;
-        keep_compact(link, shas, keys).await?;
         Ok(server)
     }
 
@@ -104,7 +98,8 @@ impl ServerFacts {
 
     async fn learn(&mut self, link: &mut Link) -> Result<(), StoreError> {
         *self = Self::told(link, &[]).await?;
-        for name in ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"] {
+        let settings = ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"];
+        for name in settings.into_iter().chain(probe::LEAST.map(|(name, _)| name)) {
             if let Some(value) = setting(link, name).await? {
                 self.facts.insert(name.to_owned(), value);
             }
@@ -171,6 +166,11 @@ impl ServerFacts {
 
     pub(super) fn flushes(&self) -> Option<bool> {
         self.fact("appendfsync").map(|how| how == "always")
+    }
+
+    /// A setting that is a number.
+    pub(super) fn number(&self, name: &str) -> Option<usize> {
+        self.fact(name)?.parse().ok()
     }
 
     fn fact(&self, name: &str) -> Option<&str> {
@@ -451,61 +451,6 @@ async fn setting(link: &mut Link, name: &str) -> Result<Option<String>, StoreErr
         },
         Some(_) | None => None,
     })
-}
-
-/// Does once what the scripts do, with a key of its own that is removed at the end, so that a missing right shows. Returns
-/// whether full hashes of long records are in Redis's compact encoding.
-pub(super) async fn probe(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<bool, Failed> {
-    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
-    probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
-    let encoding = link.call(&probe, ANSWER_WITHIN).await?;
-    Ok(matches!(encoding, Value::BulkString(encoding) if encoding == b"listpack" || encoding == b"ziplist"))
-}
-
-/// The answer to a command that waits for earlier writes: the probe is written before it, on the same connection.
-pub(super) async fn probe_then(
-    link: &mut Link,
-    shas: &Shas,
-    keys: &Keys,
-    waits: Cmd,
-) -> Result<Result<Value, RedisError>, Failed> {
-    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
-    probe.arg("x").number(1);
-    let (_, mut waited) = link.call_then(&probe, &[waits], ANSWER_WITHIN).await?;
-    waited.pop().ok_or_else(|| Failed::Unknown(strange(link.name(), "an answer was empty")))
-}
-
-/// Ensures that full hashes of long records are in Redis's compact encoding. This also proves that the scripts have their rights.
-async fn keep_compact(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
-    let place = Arc::clone(link.name());
-    for attempt in 0..2 {
-        match probe(link, shas, keys).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(Failed::NotApplied(StoreError::Full)) => {
-                tracing::warn!(redis = %place, "Redis has no memory left (maxmemory): what takes more is refused");
-                return Ok(());
-            }
-            Err(failed) => return Err(failed.into_error()),
-        }
-        if attempt == 0 {
-            for (name, least) in
-                [("hash-max-listpack-value", COMPACT_VALUE_BYTES), ("hash-max-listpack-entries", 2 * COMPACT_FIELDS)]
-            {
-                let mut command = Cmd::new();
-                command.arg("CONFIG").arg("SET").arg(name).arg(least);
-                if link.ask(command, ANSWER_WITHIN).await.is_err() {
-                    tracing::warn!(redis = %place, "CONFIG SET {name} {least} is not permitted");
-                }
-            }
-        }
-    }
-    tracing::warn!(
-        redis = %place,
-        "long records take about twice the memory: set `hash-max-listpack-value {COMPACT_VALUE_BYTES}` and \
-         `hash-max-listpack-entries {}`", 2 * COMPACT_FIELDS
-    );
-    Ok(())
 }
 
 #[cfg(test)]

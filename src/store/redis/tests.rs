@@ -425,7 +425,8 @@ async fn store_of_slow_shard(may_tell: Arc<Notify>) -> (RedisStore, Arc<AtomicUs
     let (place, ground) = (place_of(&options.url), Ground::Here(Handle::current()));
     let link = Link::new(place.clone(), None);
     let (url, notice, lock) = (options.url.clone(), Arc::default(), None);
-    let store = RedisStore::start(StoreStart { shared, options, place, url, notice, ground, lock }, link);
+    let store =
+        RedisStore::start(StoreStart { shared, options, place, url, notice, ground, lock, is_compact: true }, link);
     (store, asked)
 }
 
