@@ -18,18 +18,10 @@ use super::failed::{Failed, strange};
 use super::keys::Keys;
 use super::link::Link;
 use super::scripts::{LoadedScript, ScriptCall, Shas};
-use super::server::{Finding, ServerFacts};
+use super::server::{COMPACT_FIELDS, COMPACT_VALUE_BYTES, Finding, LEAST, ServerFacts};
 use crate::store::StoreError;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// The longest record that fits into a compact hash.
-const COMPACT_VALUE_BYTES: usize = 256;
-/// The most records that one hash has: see `LEAF_MAX` in the script.
-const COMPACT_FIELDS: usize = 96;
-/// The settings on which it depends, and to what they are raised. The second one leaves room for the records that are put into
-/// a hash before it is split.
-pub(super) const LEAST: [(&str, usize); 2] =
-    [("hash-max-listpack-value", COMPACT_VALUE_BYTES), ("hash-max-listpack-entries", 2 * COMPACT_FIELDS)];
 
 /// Runs the script `probe`, with a key of its own that is removed at the end. Returns whether full hashes of long records are
 /// in Redis's compact encoding.

@@ -13,12 +13,19 @@ use redis::{Cmd, Value};
 use super::RedisOptions;
 use super::failed::strange;
 use super::link::Link;
-use super::probe;
 use super::refusal::joined;
 use super::replicas::ReplicaWait;
 use crate::store::StoreError;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// The longest record that fits into a compact hash.
+pub(super) const COMPACT_VALUE_BYTES: usize = 256;
+/// The most records that one hash has: see `LEAF_MAX` in the script.
+pub(super) const COMPACT_FIELDS: usize = 96;
+/// The settings by which hashes are compact, and to what they are raised (see `probe`). The second one leaves room for the
+/// records that are put into a hash before it is split.
+pub(super) const LEAST: [(&str, usize); 2] =
+    [("hash-max-listpack-value", COMPACT_VALUE_BYTES), ("hash-max-listpack-entries", 2 * COMPACT_FIELDS)];
 
 /// What Redis says about itself.
 #[derive(Debug, Default)]
@@ -99,7 +106,7 @@ impl ServerFacts {
     async fn learn(&mut self, link: &mut Link) -> Result<(), StoreError> {
         *self = Self::told(link, &[]).await?;
         let settings = ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"];
-        for name in settings.into_iter().chain(probe::LEAST.map(|(name, _)| name)) {
+        for name in settings.into_iter().chain(LEAST.map(|(name, _)| name)) {
             if let Some(value) = setting(link, name).await? {
                 self.facts.insert(name.to_owned(), value);
             }
