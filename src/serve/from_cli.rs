@@ -353,6 +353,11 @@ impl MoveSource {
     }
 }
 
+/// Options of a place where each step counts when this many replicas have it, or all that follow.
+fn awaiting(replicas: Option<u32>, options: RedisOptions) -> RedisOptions {
+    RedisOptions { replicas: replicas.unwrap_or_default(), replicas_that_follow: replicas.is_none(), ..options }
+}
+
 fn open(route: &MoveRoute, shards: Option<u16>, opening: Opening) -> Result<Box<dyn Movable>, StoreError> {
     let is_source = opening == Opening::Source;
     Ok(match if is_source { &route.from } else { &route.to } {
@@ -361,9 +366,7 @@ fn open(route: &MoveRoute, shards: Option<u16>, opening: Opening) -> Result<Box<
             Box::new(EmbeddedStore::open(path, shards, options)?)
         }
         MoveEnd::Redis { url, prefix, tls, replicas } => {
-            let (replicas, replicas_that_follow) = (replicas.unwrap_or_default(), replicas.is_none());
-            let options = redis_options(url, prefix, tls, shards);
-            let options = RedisOptions { opening, replicas, replicas_that_follow, ..options };
+            let options = RedisOptions { opening, ..awaiting(*replicas, redis_options(url, prefix, tls, shards)) };
             let witnesses = if is_source { route.witnesses() } else { Vec::new() };
             let options = RedisOptions { witnesses, accept_rollback: route.accept_rollback, ..options };
             Box::new(RedisStore::open(options)?)
@@ -415,8 +418,9 @@ pub fn look(source: &MoveSource, route: &MoveRoute) -> Result<(), Unmoved> {
     let from = migrate::origin(&*source.0);
     let looked = match &route.to {
         MoveEnd::Directory(path) => embedded::look_at_target(path, &from),
-        MoveEnd::Redis { url, prefix, tls, .. } => {
-            examine::look_at_target(&redis_options(url, prefix, tls, source.shards()), from)
+        MoveEnd::Redis { url, prefix, tls, replicas } => {
+            let options = redis_options(url, prefix, tls, source.shards());
+            examine::look_at_target(&awaiting(*replicas, options), from)
         }
     };
     if let Some(notice) = source.0.notice() {

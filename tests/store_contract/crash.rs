@@ -192,6 +192,13 @@ fn a_torn_tail_is_cut_and_counted() {
     assert_eq!(open(&image).unwrap().torn_bytes(), 0);
 }
 
+/// Waits until nothing more is done to the disk before the next commit. The last operation on the spare segment makes its name
+/// durable; the name itself is seen earlier.
+fn until_the_spare_segment_is_made(disk: &SimDisk) {
+    let is_segment = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "seg");
+    until("the spare segment", || disk.durable_files().iter().filter(|path| is_segment(path)).count() == 2);
+}
+
 #[test]
 fn after_a_failed_flush_everything_is_refused() {
     let disk = SimDisk::default();
@@ -200,9 +207,7 @@ fn after_a_failed_flush_everything_is_refused() {
     let first = batch(&head, 0, vec![config_step(network(1))]);
     let committed = wait(store.commit([first.clone()].into())).unwrap();
     follow(&mut head, &first, &committed[0]);
-    until("the spare segment", || {
-        disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() == 2
-    });
+    until_the_spare_segment_is_made(&disk);
     // The next operations write and flush the frame.
     disk.fail_at(disk.operations() + 2);
     let second = batch(&head, 0, vec![grant(1, 1, None)]);
@@ -220,9 +225,7 @@ fn a_file_that_cannot_be_written_is_named_be_it_the_segment_or_the_mark() {
         let disk = SimDisk::default();
         let store = open(&disk).unwrap();
         let mut head = wait(store.take(ShardId(0), Token(1))).unwrap();
-        until("the spare segment", || {
-            disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "seg")).count() == 2
-        });
+        until_the_spare_segment_is_made(&disk);
         disk.fail_at(disk.operations() + operation);
         let first = batch(&head, 0, vec![config_step(network(1))]);
         let failed = wait(store.commit([first.clone()].into())).unwrap_err();

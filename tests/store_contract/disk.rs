@@ -255,6 +255,11 @@ impl SimDisk {
         state.names.iter().map(|(path, content)| (path.clone(), content.lock().unwrap().now.len())).collect()
     }
 
+    /// The files whose names a flush of their directory has made durable.
+    pub fn durable_files(&self) -> Vec<PathBuf> {
+        self.0.lock().unwrap().durable_names.keys().cloned().collect()
+    }
+
     /// Changes a file behind the store's back.
     pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
         let state = self.0.lock().unwrap();

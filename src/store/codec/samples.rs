@@ -115,7 +115,7 @@ fn sample_full() -> Reservation {
     }
 }
 
-/// A batch that uses every field and every variant.
+/// A batch that uses every field of the first release. See [`additions`] for the others, and for each flag alone.
 pub(crate) fn full_batch() -> Batch {
     let network = NetworkId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
     let full = sample_full();
@@ -206,6 +206,139 @@ pub(crate) fn full_batch() -> Batch {
         generation: full.generation,
         acts,
     }
+}
+
+/// A reservation with one thing that a typical one does not have, for each such thing.
+fn each_alone() -> Vec<Reservation> {
+    fn promise(plan: u64, owner: &str, slot: &str) -> Option<Promise> {
+        Some(Promise { plan, owner: owner.parse().unwrap(), slot: slot.parse().unwrap() })
+    }
+    let details = |change: fn(&mut Details)| {
+        let mut details = Box::<Details>::default();
+        change(&mut details);
+        Reservation { details: Some(details), ..typical() }
+    };
+    let planned = |change: fn(&mut Planned)| {
+        let mut planned = Box::<Planned>::default();
+        change(&mut planned);
+        Reservation { planned: Some(planned), ..typical() }
+    };
+    let full = sample_full();
+    vec![
+        Reservation { kind: full.kind, ..typical() },
+        Reservation { lease: full.lease, ..typical() },
+        Reservation { transient: true, ..typical() },
+        Reservation { release_with_claimant: true, ..typical() },
+        Reservation { claimant: full.claimant, ..typical() },
+        Reservation { obsolete: full.obsolete, ..typical() },
+        Reservation { granted_by: NonZeroU64::new(31), ..typical() },
+        details(|details| details.owner_uid = Some("c0ffee".parse().unwrap())),
+        details(|details| details.labels = sample_labels()),
+        details(|details| details.note = "a note".into()),
+        details(|details| details.hostname = "web-7".into()),
+        details(|details| details.mac = Some("52:54:00:12:34:56".parse().unwrap())),
+        planned(|planned| planned.leaving = Some(32)),
+        planned(|planned| planned.promise = promise(33, "vm-33", "eth1")),
+        planned(|planned| planned.unlisted = Some(34)),
+        planned(|planned| planned.settled = Some(35)),
+        planned(|planned| {
+            planned.revived = Some((36, Obsolete { since: WallTime(1_795_262_400_600), plan: 30 }));
+        }),
+        planned(|planned| planned.back = promise(37, "vm-37", "0")),
+        planned(|planned| planned.kept = Some(38)),
+        planned(|planned| planned.was_chosen = Some(39)),
+    ]
+}
+
+/// What came later within the first format, and each flag of a reservation alone: that two of them changed places does not show
+/// where both are set.
+pub(crate) fn additions() -> Batch {
+    let network = NetworkId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+    let step = |key, state| Step { key, expect: None, state: Some(state), event: None };
+    let entry = |number: u32, entry| step(Key::Address(Address::V4(0x0a00_0100 + number)), State::Entry(entry));
+    let alone = (0..).zip(each_alone()).map(|(number, reservation)| entry(number, Entry::Held(Arc::new(reservation))));
+    let released = Released {
+        prefix_length: 32,
+        last: typical().holder,
+        owner_uid: Some("c0ffee".parse().unwrap()),
+        generation: Generation(40),
+        released_at: ShardTime(88_000),
+    };
+    let declined = Declined {
+        prefix_length: 32,
+        by: typical().holder,
+        generation: Generation(41),
+        until: ShardTime(77_000),
+        seen: "52:54:00:00:00:01 answers".into(),
+        promise: Some(Box::new(Promise { plan: 42, owner: "vm-42".parse().unwrap(), slot: "eth2".parse().unwrap() })),
+    };
+    let left = [entry(100, Entry::Released(Arc::new(released))), entry(101, Entry::Declined(Arc::new(declined)))];
+    let settled = |instance, reverted| SettledInstance { instance, reverted };
+    let deployments = [
+        (Stage::Open, Some(WallTime(1_795_262_400_700)), vec![settled(5, false), settled(6, true)]),
+        (Stage::Committed, None, Vec::new()),
+        (Stage::Reverted, None, vec![settled(7, true)]),
+    ];
+    let deployments = (43..).zip(deployments).map(|(plan, (stage, uncommitted_since, settled))| {
+        let name = "tenant-00017".parse().unwrap();
+        let deployment =
+            Deployment { name, plan, wishes: 0xabcd, stage, uncommitted_since, settled, version: Version(plan + 10) };
+        step(Key::Deployment, State::Deployment(Arc::new(deployment)))
+    });
+    let conflict = |number: u64, mac: Option<&str>| Conflict {
+        address: at("10.0.0.9"),
+        prefix_length: 32,
+        holder: typical().holder,
+        generation: Generation(number),
+        granted_at: WallTime(1_795_262_400_123),
+        found_at: WallTime(1_795_262_460_000),
+        mac: mac.map(|mac| mac.parse().unwrap()),
+    };
+    let conflicts = vec![conflict(50, None), conflict(51, Some("52:54:00:12:34:56"))];
+    let kinds = [(NetworkKind::Manual, Policy::Lowest, conflicts), (NetworkKind::Dynamic, Policy::Random, Vec::new())];
+    let configs = kinds.into_iter().map(|(kind, policy, conflicts)| {
+        let config = NetworkConfig { kind, policy, conflicts, ..sample_config(network) };
+        step(Key::Config, State::Config(Arc::new(config)))
+    });
+    let events = [
+        EventKind::Granted,
+        EventKind::Renewed,
+        EventKind::Bound,
+        EventKind::Unbound,
+        EventKind::Updated,
+        EventKind::Transferred,
+        EventKind::Obsolete,
+        EventKind::Released,
+        EventKind::Expired,
+        EventKind::Swept,
+        EventKind::Reverted,
+        EventKind::Declined,
+        EventKind::Healed,
+        EventKind::Conflict,
+        EventKind::NetworkCreated,
+        EventKind::NetworkChanged,
+        EventKind::NetworkDeleted,
+        EventKind::NetworkRestored,
+    ];
+    let events = (60..).zip(events).map(|(expect, kind)| {
+        let event = Some(Event { kind, before: None });
+        Step { key: Key::Address(at("10.0.0.17")), expect: Some(expect), state: None, event }
+    });
+    let act = |steps| Act {
+        network,
+        wall: WallTime(1_795_262_400_500),
+        by: "token:admin".into(),
+        reason: None,
+        transaction: None,
+        steps,
+    };
+    let acts = vec![
+        act(alone.chain(left).collect()),
+        act(deployments.collect()),
+        act(configs.collect()),
+        act(events.collect()),
+    ];
+    Batch { acts, ..full_batch() }
 }
 
 fn identity() -> impl Strategy<Value = String> {

@@ -76,10 +76,15 @@ fn bytes_of_format_1_are_read_for_ever() {
     if std::env::var_os("ALLOD_WRITE_GOLDEN").is_some() {
         write_golden_files();
     }
-    let batch = unhex(include_str!("../../../tests/golden/codec-v1/batch.hex"));
-    assert_eq!(decode_batch(&batch).unwrap(), samples::full_batch());
-    let today = in_format(Format::FIRST, &samples::full_batch());
-    assert_eq!(hex(&today), hex(&batch), "today's encoder writes other bytes");
+    for (written, batch) in [
+        (include_str!("../../../tests/golden/codec-v1/batch.hex"), samples::full_batch()),
+        (include_str!("../../../tests/golden/codec-v1/additions.hex"), samples::additions()),
+    ] {
+        let written = unhex(written);
+        assert_eq!(decode_batch(&written).unwrap(), batch);
+        let today = in_format(Format::FIRST, &batch);
+        assert_eq!(hex(&today), hex(&written), "today's encoder writes other bytes");
+    }
     let head = unhex(include_str!("../../../tests/golden/codec-v1/head.hex"));
     assert_eq!(decode_head(&head).unwrap(), Head { format: Format::FIRST, ..sample_head() });
     for (written, network) in [
@@ -292,6 +297,7 @@ fn write_golden_files() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/codec-v{}", Format::NEWEST));
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("batch.hex"), hex(&encoded(&samples::full_batch()))).unwrap();
+    std::fs::write(dir.join("additions.hex"), hex(&encoded(&samples::additions()))).unwrap();
     let mut head = Vec::new();
     encode_head(&sample_head(), &mut head).unwrap();
     std::fs::write(dir.join("head.hex"), hex(&head)).unwrap();

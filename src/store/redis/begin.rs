@@ -15,7 +15,7 @@ use super::link::Link;
 use super::redo::LeftJournal;
 use super::scripts::{self, Initialised, LoadedScript, ScriptCall, Shas};
 use super::server::ServerFacts;
-use super::{RedisOptions, checks, moving, reach};
+use super::{RedisOptions, checks, moving, probe, reach};
 use crate::limits::{SHARDS_MAX, SHARDS_OF_NEW};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Opening};
@@ -31,6 +31,10 @@ const EXPECTS_OTHERS: &str = ". This node has a cluster secret: if other nodes w
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) server: ServerFacts,
+    /// How many replicas must have a change.
+    pub(super) replicas: u32,
+    /// Redis keeps long records in its compact encoding, as far as is known.
+    pub(super) is_compact: bool,
     pub(super) shas: Arc<Shas>,
     pub(super) register: u128,
     pub(super) shards: u16,
@@ -50,7 +54,9 @@ pub(super) async fn begin(
     anew: Option<&Anew>,
 ) -> Result<Begun, StoreError> {
     let shas = link.shas().await.map_err(Failed::into_error)?;
-    let server = ServerFacts::look(link, &shas, keys, options.replicas).await?;
+    let server = ServerFacts::look(link, options.replicas).await?;
+    let is_compact = probe::keep_compact(link, &shas, keys, &server).await?;
+    let replicas = server.wanted_replicas(link.name(), options)?;
     if let Some(anew) = anew {
         anew.begin(link, &shas, keys).await?;
     }
@@ -114,7 +120,7 @@ pub(super) async fn begin(
         }
         identity.remember(register, options.accept_rollback, &lost)?;
     }
-    Ok(Begun { server, shas, register, shards, notice, went_on, left_journals })
+    Ok(Begun { server, replicas, is_compact, shas, register, shards, notice, went_on, left_journals })
 }
 
 /// If the configuration does not give the number of shards: how many are made if there is no register, and how many heads

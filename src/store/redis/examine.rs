@@ -11,9 +11,9 @@ use super::keys::{FORMAT, Keys};
 use super::link::Link;
 use super::place::RedisPlace;
 use super::reach::{self, RedisReach};
-use super::server::{self, ServerFacts};
+use super::server::ServerFacts;
 pub use super::server::{Finding, Memory};
-use super::{NearEnd, RedisOptions, begin, checks, moving, runtime};
+use super::{NearEnd, RedisOptions, begin, checks, moving, probe, runtime};
 use crate::limits::{NODE_LEASE_MS, SHARDS_MAX};
 use crate::store::codec::Format;
 use crate::store::moving::{MoveNotice, Origin};
@@ -104,10 +104,12 @@ pub fn examine(options: &RedisOptions) -> Result<ExaminedServer, StoreError> {
 /// # Errors
 /// Redis is not reached, cannot keep a register, or has one under that prefix.
 pub fn look_at_target(options: &RedisOptions, from: Origin) -> Result<bool, StoreError> {
-    let replicas = options.replicas;
+    let wanted = options.clone();
     on_a_link(options, move |mut link, keys| async move {
         let place = link.name().clone();
-        ServerFacts::facts(&mut link).await.check(&place, replicas, link.place().is_in_cluster())?;
+        let server = ServerFacts::facts(&mut link).await?;
+        server.check(&place, wanted.replicas, link.place().is_in_cluster())?;
+        server.wanted_replicas(&place, &wanted)?;
         moving::look_at_target(&mut link, &keys, &from).await
     })
 }
@@ -118,7 +120,7 @@ pub fn is_unfit(options: &RedisOptions) -> bool {
     let replicas = options.replicas;
     let findings = on_a_link(options, move |mut link, _| async move {
         let in_cluster = link.place().is_in_cluster();
-        Ok(ServerFacts::facts(&mut link).await.findings(replicas, in_cluster))
+        Ok(ServerFacts::facts(&mut link).await?.findings(replicas, in_cluster))
     });
     findings.is_ok_and(|findings| findings.iter().any(|finding| finding.refuses))
 }
@@ -161,7 +163,7 @@ async fn look(
     identity: Option<&IdentityFile>,
 ) -> Result<ExaminedServer, StoreError> {
     let time_ms = time(&mut link).await?;
-    let server = ServerFacts::facts(&mut link).await;
+    let server = ServerFacts::facts(&mut link).await?;
     let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
     for _ in 0..ROUND_TRIPS {
         let begun = Instant::now();
@@ -203,7 +205,14 @@ async fn look(
         }
     }
     // If the server is refused anyway, there is no need to try the scripts.
-    let refusal = if findings.iter().any(|finding| finding.refuses) { None } else { refusal(&mut link, keys).await };
+    let is_refused = findings.iter().any(|finding| finding.refuses);
+    let refusal = match if is_refused { Ok(true) } else { tried(&mut link, keys).await } {
+        Ok(is_compact) => {
+            findings.extend((!is_compact).then(probe::is_not_compact));
+            None
+        }
+        Err(refusal) => Some(refusal),
+    };
     Ok(ExaminedServer {
         place: link.name().to_string(),
         is_over_tls: link.place().is_over_tls(),
@@ -224,16 +233,20 @@ async fn look(
     })
 }
 
+/// Whether long records would be compact, as far as is known.
+///
+/// # Errors
 /// The refusal that a start would meet when it tries what the scripts do.
-async fn refusal(link: &mut Link, keys: &Keys) -> Option<StoreError> {
+async fn tried(link: &mut Link, keys: &Keys) -> Result<bool, StoreError> {
     let tried = match link.shas().await {
-        Ok(shas) => server::probe(link, &shas, keys).await.map(drop),
+        Ok(shas) => probe::probe(link, &shas, keys).await,
         Err(failed) => Err(failed),
     };
     match tried {
+        Ok(is_compact) => Ok(is_compact),
         // A full Redis shows in the figures of its memory, and a start goes on.
-        Ok(()) | Err(Failed::NotApplied(StoreError::Full)) => None,
-        Err(failed) => Some(failed.into_error()),
+        Err(Failed::NotApplied(StoreError::Full)) => Ok(true),
+        Err(failed) => Err(failed.into_error()),
     }
 }
 

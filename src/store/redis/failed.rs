@@ -92,6 +92,12 @@ pub(super) fn is_denied(error: &RedisError) -> bool {
     said.iter().any(|words| text.contains(words))
 }
 
+/// Does Redis refuse this command as often as it is asked: because the user lacks a right, or because it has no such command?
+/// A server that is only starting or busy answers with another code.
+pub(super) fn is_refused(error: &RedisError) -> bool {
+    is_denied(error) || error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::ResponseError)
+}
+
 /// Did Redis refuse the user or password in the URL, or does it have no database with that number?
 pub(super) fn is_misnamed(error: &RedisError) -> bool {
     let text = error.to_string();

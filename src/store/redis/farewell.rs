@@ -24,8 +24,9 @@ use super::failed::Failed;
 use super::heal;
 use super::late;
 use super::link::Link;
+use super::probe;
 use super::redo;
-use super::server::{self, ServerFacts};
+use super::server::ServerFacts;
 use super::shared::RedisShared;
 use crate::store::{Seq, StoreError};
 
@@ -102,7 +103,7 @@ async fn outlives_a_failover(shared: &RedisShared, link: &mut Link) -> Result<()
     if !link.place().is_named_by_most().await {
         return Err(lacks("most of those who say who the primary is do not answer".to_owned()));
     }
-    shared.sees_followers(&ServerFacts::now(link).await);
+    shared.sees_followers(&ServerFacts::now(link).await?);
     let (following, gone) = shared.count_followers();
     if gone > 0 {
         return Err(lacks(format!("{gone} of its replicas are gone")));
@@ -117,7 +118,7 @@ async fn outlives_a_failover(shared: &RedisShared, link: &mut Link) -> Result<()
     }
     let mut wait = Cmd::new();
     wait.arg("WAIT").arg(following).arg(REPLICAS_WITHIN.as_millis() as u64);
-    match server::probe_then(link, &shared.shas, &shared.keys, wait).await.map_err(Failed::into_error)? {
+    match probe::probe_then(link, &shared.shas, &shared.keys, wait).await.map_err(Failed::into_error)? {
         Ok(Value::Int(have)) if usize::try_from(have).is_ok_and(|have| have >= following) => Ok(()),
         Ok(Value::Int(have)) => Err(lacks(format!("{following} replicas follow, and {have} have everything"))),
         Ok(_) => Err(lacks("replicas are waited for, and not counted".to_owned())),

@@ -131,7 +131,7 @@ async fn settle(shared: &RedisShared, link: &mut Link, looks: bool) -> Result<()
 /// Finds out whether the server may evict records, before anything is granted there: it may be a replica that was promoted
 /// just now and is configured differently. As long as it is the same server, `watch` looks.
 async fn keeps_records(shared: &RedisShared, link: &mut Link) {
-    let server = ServerFacts::of_memory(link).await;
+    let server = ServerFacts::of_memory(link).await.unwrap_or_default();
     if server.policy().is_some() {
         shared.evicts(server.evicting());
     }

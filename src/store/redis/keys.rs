@@ -14,6 +14,7 @@
 //! {PREFIX}:S:i6:NETWORK         zset    the same of IPv6
 //! {PREFIX}:S:k:NETWORK          hash    how many blocks of each length are held, `4/26`; only where there are any
 //! {PREFIX}:S:spare              stream  there only while a log that goes further than its head is copied without that
+//! {PREFIX}:probe                varies  there only while the script `probe` tries what the others do
 //! {PREFIX}:guard                none    never there: a Redis cluster refuses whoever names it while the slot is moved
 //! ```
 //!

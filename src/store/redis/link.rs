@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::failed::{
-    Failed, classify, is_moving, is_over, moving, of_connecting, of_reading, of_script, strange, timed_out,
+    Failed, classify, is_moving, is_over, is_refused, moving, of_connecting, of_reading, of_script, strange, timed_out,
 };
 use super::place::RedisPlace;
 use super::refusal::WayRefusal;
@@ -54,6 +54,13 @@ pub(super) struct PendingReads {
 }
 
 const CRASHED: (redis::ErrorKind, &str) = (redis::ErrorKind::Client, "the task that reads crashed");
+
+/// Why there are no answers to commands that only read.
+struct Unread {
+    error: StoreError,
+    /// The server refuses the command, to this user or to all: asking again changes nothing.
+    is_refused: bool,
+}
 
 /// Looks like a connection that the server closed, so that the caller asks the new primary.
 const REPLACED: (redis::ErrorKind, &str) = (redis::ErrorKind::Io, "Redis has another primary");
@@ -284,6 +291,10 @@ impl Link {
         reading: PendingReads,
         within: Duration,
     ) -> Result<Vec<Value>, StoreError> {
+        self.collect(reading, within).await.map_err(|unread| unread.error)
+    }
+
+    async fn collect(&mut self, reading: PendingReads, within: Duration) -> Result<Vec<Value>, Unread> {
         let PendingReads { mut reading, number, changes } = reading;
         let (answered, is_replaced) = tokio::select! {
             biased;
@@ -296,7 +307,7 @@ impl Link {
                 let user = self.shas.as_deref().map_or("default", |shas| &*shas.user);
                 let told = self.told(of_reading(&error, user, self.name()));
                 if !is_over(&error) {
-                    return Err(told);
+                    return Err(Unread { error: told, is_refused: is_refused(&error) });
                 }
                 self.closed = is_replaced || error.is_connection_dropped();
                 told
@@ -304,7 +315,25 @@ impl Link {
             Err(_) => timed_out("reading from", self.name()),
         };
         self.broken(number);
-        Err(error)
+        Err(Unread { error, is_refused: false })
+    }
+
+    /// As [`Link::ask`]; none if the server does not permit the command or does not have it, as those of some providers do
+    /// not have CONFIG.
+    ///
+    /// # Errors
+    /// There was no answer, or not now: what was asked is not known, and may be known if it is asked again.
+    pub(super) async fn ask_if_permitted(
+        &mut self,
+        command: Cmd,
+        within: Duration,
+    ) -> Result<Option<Value>, StoreError> {
+        let asked = self.begin_ask(command).await?;
+        match self.collect(asked, within).await {
+            Ok(mut values) => values.pop().map(Some).ok_or_else(|| strange(self.name(), "an answer was empty")),
+            Err(Unread { is_refused: true, .. }) => Ok(None),
+            Err(Unread { error, is_refused: false }) => Err(error),
+        }
     }
 
     /// As [`Link::read`], for one command.

@@ -77,6 +77,7 @@ mod options;
 mod place;
 mod plate;
 mod playing;
+mod probe;
 mod rare;
 mod reach;
 mod redo;
@@ -259,6 +260,7 @@ struct StoreStart {
     notice: Arc<Mutex<Option<MoveNotice>>>,
     ground: Ground,
     lock: Option<FolderLock>,
+    is_compact: bool,
 }
 
 /// Refuses to begin with Redis if the files of the same directory hold a register. It would go on whenever the server is
@@ -332,9 +334,8 @@ impl RedisStore {
     /// Starts a store that was opened.
     fn run((opening, begun, link): (StoreOpening, Begun, Link), ground: Ground) -> Result<Self, StoreError> {
         let StoreOpening { keys, options, place, lock, identity, anew } = opening;
-        let Begun { server, shas, register, shards, notice, went_on, left_journals } = begun;
+        let Begun { server, replicas, is_compact, shas, register, shards, notice, went_on, left_journals } = begun;
         tracing::info!(redis = %place.name(), engine = server.engine(), tls = place.is_over_tls(), "connected");
-        let replicas = if options.replicas_that_follow { server.following_replicas() } else { options.replicas };
         let info = StoreInfo {
             kind: "redis",
             durability: server.durability(replicas, options.degrade, place.is_in_cluster()),
@@ -382,21 +383,21 @@ impl RedisStore {
         let given_up = went_on || options.accept_rollback;
         kept.map_or(Ok(()), |kept| redo::restore(&shared, kept, given_up))?;
         anew.map_or(Ok(()), |anew| anew.is_owned(&shared))?;
-        let store = Self::start(StoreStart { shared, options, place, url, notice, ground, lock }, link);
+        let store = Self::start(StoreStart { shared, options, place, url, notice, ground, lock, is_compact }, link);
         store.left_journals.get_or_init(|| left_journals);
         Ok(store)
     }
 
     /// Starts the tasks. `link` is the connection over which the store was opened.
     fn start(start: StoreStart, link: Link) -> Self {
-        let StoreStart { shared, options, place, url, notice, ground, lock } = start;
+        let StoreStart { shared, options, place, url, notice, ground, lock, is_compact } = start;
         let another = || Link::new(place.clone(), Some(Arc::clone(&shared.shas)));
         let (checks, check_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (loads, load_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (reads, read_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (confirms, confirm_jobs) = mpsc::channel(QUEUE_CALLS_MAX);
         let (watch, watched) = mpsc::channel(1);
-        let watches = watch::run(Arc::clone(&shared), place.clone(), another(), watched);
+        let watches = watch::run(Arc::clone(&shared), place.clone(), another(), watched, is_compact);
         let proves = confirms::run(Arc::clone(&shared), another(), confirm_jobs);
         let takes = checks::run(Arc::clone(&shared), link, check_jobs, confirms.clone());
         let loaded = load::run(Arc::clone(&shared), another(), load_jobs);

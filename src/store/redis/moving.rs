@@ -345,12 +345,12 @@ pub fn without_secret(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return String::from("Redis") };
     let (rest, settings) = rest.split_once(['?', '#']).unwrap_or((rest, ""));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = match authority.rsplit_once('@') {
-        Some((_, host)) => host,
-        // It may be a password with one of these characters: nobody can tell where it ends.
-        None if settings.contains('@') && !authority.is_empty() => return format!("{scheme}://…"),
-        None => authority,
-    };
+    // What seems to stand behind the host may be the end of a password with one of these characters: nobody can tell where it
+    // begins. The path of a socket has no host before it.
+    if !authority.is_empty() && (path.contains('@') || settings.contains('@')) {
+        return format!("{scheme}://…");
+    }
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let database = settings.split(['&', '#']).find(|setting| setting.starts_with("db="));
     let database = database.map_or_else(String::new, |database| format!("?{database}"));
     format!("{scheme}://{host}{path}{database}")
@@ -483,6 +483,11 @@ mod tests {
             ("redis+unix://u:secret@/run/redis.sock", "redis+unix:///run/redis.sock"),
             ("redis://host?x=secret@y/z", "redis://…"),
             ("redis://allod:sec?ret@host/0", "redis://…"),
+            ("redis://allod:sec/ret@host:6379/0", "redis://…"),
+            ("redis://allod:p@s/s@host/0", "redis://…"),
+            ("redis://allod:p@s?s@host/0", "redis://…"),
+            ("redis+sentinel://:sec/ret@a:1,b:2/main/0", "redis+sentinel://…"),
+            ("redis+unix:///run/a@b.sock?pass=secret", "redis+unix:///run/a@b.sock"),
             ("redis+unix:///run/redis.sock?pass=sec@ret", "redis+unix:///run/redis.sock"),
             ("redis://u:secret@host/3?protocol=resp2", "redis://host/3"),
             ("rubbish", "Redis"),

@@ -13,7 +13,7 @@ use redis::{ConnectionAddr, RedisError};
 use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 
-use super::failed::is_misnamed;
+use super::failed::{is_denied, is_misnamed, said};
 use super::tls::TlsFiles;
 
 const NO_TLS: &str =
@@ -35,6 +35,7 @@ enum About {
     Url,
     Sentinels,
     Room,
+    User,
 }
 
 impl WayRefusal {
@@ -55,6 +56,11 @@ impl WayRefusal {
     pub(super) fn of_sentinels(error: &RedisError) -> RedisError {
         let text = format!("no sentinel says which Redis is the primary ({error})");
         io::Error::other(Self { text, about: About::Sentinels, for_good: false }).into()
+    }
+
+    /// One of several servers wants another user, password or database, or does not give a right.
+    fn of_user(error: &RedisError) -> Self {
+        Self { text: said(error), about: About::User, for_good: false }
     }
 
     /// The server has as many clients as it may have.
@@ -81,6 +87,10 @@ impl WayRefusal {
             About::Url => {
                 "that is a setting: `store.redis` (`--redis URL`) says what is there, `redis://HOST:PORT/0` one server, \
                  `redis+sentinel://HOST:PORT,…/NAME` sentinels and what they watch, `redis+cluster://HOST:PORT,…` a cluster"
+            }
+            About::User => {
+                "name the right user, password and database by `--redis URL` (`store.redis`), and give that user the rights it needs \
+                 (deploy/README.md has the whole line, under \"Redis\"); one of the other servers may yet let this one in"
             }
             About::Room => {
                 "nothing is wrong with `store.redis`: make room there (`maxclients`, in its file and by `redis-cli config set maxclients N`), \
@@ -116,23 +126,31 @@ pub(super) struct Unanswered {
 impl Unanswered {
     /// An error that somebody must act on takes precedence over one that says that a server is away.
     pub(super) fn add(&mut self, error: RedisError) {
-        self.may_pass |= WayRefusal::of(&error).is_none_or(|refusal| !refusal.for_good);
-        if self.told.as_ref().is_none_or(|told| WayRefusal::of(told).is_none() && !is_misnamed(told)) {
+        self.may_pass |= match WayRefusal::of(&error) {
+            Some(refusal) => !refusal.for_good,
+            None => !is_of_user(&error),
+        };
+        if self.told.as_ref().is_none_or(|told| WayRefusal::of(told).is_none() && !is_of_user(told)) {
             self.told = Some(error);
         }
     }
 
     /// The error to report. It is permanent only if all errors are: if several servers start at the same time, one that is
-    /// not trusted must not keep the trusted ones from being asked again.
+    /// not trusted, or does not let this one in, must not keep the others from being asked again.
     pub(super) fn told(self) -> Option<RedisError> {
         let told = self.told?;
-        match WayRefusal::of(&told) {
-            Some(refusal) if self.may_pass => {
-                Some(io::Error::other(WayRefusal { for_good: false, ..refusal.clone() }).into())
-            }
-            Some(_) | None => Some(told),
-        }
+        let told_for_now = match WayRefusal::of(&told) {
+            _ if !self.may_pass => None,
+            Some(refusal) => Some(WayRefusal { for_good: false, ..refusal.clone() }),
+            None => is_of_user(&told).then(|| WayRefusal::of_user(&told)),
+        };
+        Some(told_for_now.map_or(told, |refusal| io::Error::other(refusal).into()))
     }
+}
+
+/// Does it take another user, password, database or right?
+fn is_of_user(error: &RedisError) -> bool {
+    is_misnamed(error) || is_denied(error)
 }
 
 /// Explains an error that came before the first answer of a server that is reached without TLS.
@@ -329,7 +347,9 @@ fn hung_up(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::failed::store_error;
     use super::*;
+    use crate::store::StoreError;
 
     fn reset() -> RedisError {
         io::Error::from(io::ErrorKind::ConnectionReset).into()
@@ -356,6 +376,35 @@ mod tests {
         assert_eq!(told(vec![untrusted(), untrusted()]), Some(WayRefusal::for_good("untrusted".to_owned())));
         for errors in [vec![untrusted(), reset()], vec![reset(), untrusted()]] {
             assert_eq!(told(errors), Some(WayRefusal::for_now("untrusted".to_owned())));
+        }
+    }
+
+    /// *Three sentinels, of which one wants a password that the URL lacks, as it always did. The site boots, that one is up first,
+    /// and the start ends for good.*
+    #[test]
+    fn of_several_that_are_asked_one_that_lets_nobody_in_is_told_and_for_good_only_if_none_is_away() {
+        let wants = |what: &str| redis::make_extension_error("NOAUTH".to_owned(), Some(format!("the sentinel {what}")));
+        let denied = || redis::make_extension_error("NOPERM".to_owned(), Some("no permissions".to_owned()));
+        let told = |errors: Vec<RedisError>| {
+            let mut all = Unanswered::default();
+            errors.into_iter().for_each(|error| all.add(error));
+            let StoreError::Io { source, .. } = store_error("asking", &"h".into(), &all.told().unwrap()) else {
+                panic!()
+            };
+            (source.kind() == io::ErrorKind::PermissionDenied, source.to_string())
+        };
+        let one = "the sentinel one";
+        assert_eq!(told(vec![wants("one"), wants("two")]), (true, one.to_owned()));
+        for errors in
+            [vec![wants("one"), reset()], vec![reset(), wants("one")], vec![reset(), wants("one"), wants("two")]]
+        {
+            assert_eq!(told(errors), (false, one.to_owned()));
+        }
+        let untrusted = || RedisError::from(io::Error::other(WayRefusal::for_good("untrusted".to_owned())));
+        assert!(told(vec![wants("one"), untrusted()]).0 && told(vec![untrusted(), denied()]).0);
+        for errors in [vec![denied(), reset()], vec![reset(), denied()]] {
+            let (for_good, said) = told(errors);
+            assert!(!for_good && said.contains("no permissions"), "{said}");
         }
     }
 

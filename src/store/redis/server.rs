@@ -1,32 +1,38 @@
 //! How Redis is configured: what prevents a start, what deserves a warning, and what an acknowledged change survives, in words.
 //!
 //! Asked at the start, and again by `watch`. If INFO or CONFIG is not permitted, this is reported and nothing is assumed;
-//! what was seen before still counts.
+//! what was seen before still counts. A question that got no answer is another matter: what replicas are waited for, and how,
+//! is settled once, by what a start learns. So a start fails with that question, and is tried again; `watch` asks again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, Value};
 
-use super::failed::{Failed, strange};
-use super::keys::Keys;
+use super::RedisOptions;
+use super::failed::strange;
 use super::link::Link;
 use super::refusal::joined;
 use super::replicas::ReplicaWait;
-use super::scripts::{LoadedScript, ScriptCall, Shas};
 use crate::store::StoreError;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The longest record that fits into a compact hash.
-const COMPACT_VALUE_BYTES: usize = 256;
+pub(super) const COMPACT_VALUE_BYTES: usize = 256;
 /// The most records that one hash has: see `LEAF_MAX` in the script.
-const COMPACT_FIELDS: usize = 96;
+pub(super) const COMPACT_FIELDS: usize = 96;
+/// The settings by which hashes are compact, and to what they are raised (see `probe`). The second one leaves room for the
+/// records that are put into a hash before it is split.
+pub(super) const LEAST: [(&str, usize); 2] =
+    [("hash-max-listpack-value", COMPACT_VALUE_BYTES), ("hash-max-listpack-entries", 2 * COMPACT_FIELDS)];
 
 /// What Redis says about itself.
 #[derive(Debug, Default)]
 pub(super) struct ServerFacts {
     facts: HashMap<String, String>,
+    /// Is INFO permitted?
+    info: bool,
 }
 
 /// A setting or a condition of Redis that should not be.
@@ -66,9 +72,9 @@ fn refused(place: &Arc<str>, problem: impl std::fmt::Display) -> StoreError {
 
 impl ServerFacts {
     /// Asks Redis, and refuses one that cannot keep a register.
-    pub(super) async fn look(link: &mut Link, shas: &Shas, keys: &Keys, replicas: u32) -> Result<Self, StoreError> {
+    pub(super) async fn look(link: &mut Link, replicas: u32) -> Result<Self, StoreError> {
         let place = Arc::clone(link.name());
-        let server = Self::facts(link).await;
+        let server = Self::facts(link).await?;
         if !server.is_known() {
             tracing::warn!(
                 redis = %place,
@@ -76,54 +82,70 @@ impl ServerFacts {
             );
         }
         server.check(&place, replicas, link.place().is_in_cluster())?;
-        keep_compact(link, shas, keys).await?;
         Ok(server)
     }
 
     /// Asks for everything that is permitted.
-    pub(super) async fn facts(link: &mut Link) -> Self {
-        let Self { mut facts } = Self::told(link, &[]).await;
-        for name in ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"] {
-            let mut command = Cmd::new();
-            command.arg("CONFIG").arg("GET").arg(name);
-            if let Ok(Value::Array(values)) = link.ask(command, ANSWER_WITHIN).await
-                && let [_, Value::BulkString(value)] = &values[..]
-            {
-                facts.insert(name.to_owned(), String::from_utf8_lossy(value).into_owned());
+    ///
+    /// # Errors
+    /// A question got no answer, so the facts would not be all that Redis tells.
+    pub(super) async fn facts(link: &mut Link) -> Result<Self, StoreError> {
+        let mut server = Self::default();
+        server.learn(link).await?;
+        Ok(server)
+    }
+
+    /// The same up to the first question without an answer, for one who asks again soon.
+    pub(super) async fn facts_for_now(link: &mut Link) -> Self {
+        let mut server = Self::default();
+        // What is not known stays as it was seen before.
+        let _ = server.learn(link).await;
+        server
+    }
+
+    async fn learn(&mut self, link: &mut Link) -> Result<(), StoreError> {
+        *self = Self::told(link, &[]).await?;
+        let settings = ["appendfsync", "maxmemory-policy", "cluster-require-full-coverage"];
+        for name in settings.into_iter().chain(LEAST.map(|(name, _)| name)) {
+            if let Some(value) = setting(link, name).await? {
+                self.facts.insert(name.to_owned(), value);
             }
         }
-        if facts.get("aof_enabled").is_some_and(|enabled| enabled == "1") {
+        if self.appends() == Some(true) {
             let mut command = Cmd::new();
             command.arg("COMMAND").arg("INFO").arg("WAITAOF");
-            if let Ok(Value::Array(values)) = link.ask(command, ANSWER_WITHIN).await
+            if let Some(Value::Array(values)) = link.ask_if_permitted(command, ANSWER_WITHIN).await?
                 && let [Value::Array(_)] = &values[..]
             {
-                facts.insert("waitaof".to_owned(), "1".to_owned());
+                self.facts.insert("waitaof".to_owned(), "1".to_owned());
             }
         }
-        Self { facts }
+        Ok(())
     }
 
     /// Asks for what may change from one second to the next: memory and replicas.
-    pub(super) async fn now(link: &mut Link) -> Self {
+    pub(super) async fn now(link: &mut Link) -> Result<Self, StoreError> {
         Self::told(link, &["server", "memory", "replication"]).await
     }
 
-    pub(super) async fn of_memory(link: &mut Link) -> Self {
+    pub(super) async fn of_memory(link: &mut Link) -> Result<Self, StoreError> {
         Self::told(link, &["memory"]).await
     }
 
     /// The answer to INFO, if it is permitted.
-    async fn told(link: &mut Link, sections: &[&str]) -> Self {
-        let mut facts = HashMap::new();
+    async fn told(link: &mut Link, sections: &[&str]) -> Result<Self, StoreError> {
         let mut info = Cmd::new();
         info.arg("INFO").arg(sections);
-        if let Ok(Value::BulkString(bytes)) = link.ask(info, ANSWER_WITHIN).await {
-            let text = String::from_utf8_lossy(&bytes);
-            let pairs = text.lines().filter_map(|line| line.split_once(':'));
-            facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
+        match link.ask_if_permitted(info, ANSWER_WITHIN).await? {
+            Some(Value::BulkString(bytes)) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let pairs = text.lines().filter_map(|line| line.split_once(':'));
+                let facts = pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect();
+                Ok(Self { facts, info: true })
+            }
+            Some(_) => Err(strange(link.name(), "INFO is none")),
+            None => Ok(Self::default()),
         }
-        Self { facts }
     }
 
     /// Does Redis refuse changes that take memory? By its own count, which leaves out buffers for replicas and for its file.
@@ -153,6 +175,11 @@ impl ServerFacts {
         self.fact("appendfsync").map(|how| how == "always")
     }
 
+    /// A setting that is a number.
+    pub(super) fn number(&self, name: &str) -> Option<usize> {
+        self.fact(name)?.parse().ok()
+    }
+
     fn fact(&self, name: &str) -> Option<&str> {
         self.facts.get(name).map(String::as_str)
     }
@@ -172,13 +199,30 @@ impl ServerFacts {
         self.fact("waitaof") == Some("1") && self.fact("appendfsync") == Some("everysec")
     }
 
-    /// How many replicas have everything except what is on its way to them.
-    pub(super) fn following_replicas(&self) -> u32 {
+    /// How many replicas must have a change: as many as the options say, or as many as follow now.
+    ///
+    /// # Errors
+    /// As many as follow, and Redis does not say how many that are.
+    pub(super) fn wanted_replicas(&self, place: &Arc<str>, options: &RedisOptions) -> Result<u32, StoreError> {
+        if !options.replicas_that_follow {
+            return Ok(options.replicas);
+        }
+        self.following_replicas().ok_or_else(|| {
+            refused(
+                place,
+                "does not say how many replicas follow it, and each step of a move must be on all of them: let its user ask \
+                 (`ACL SETUSER … +info`), or say how many there are by `--redis-replicas COUNT`",
+            )
+        })
+    }
+
+    /// How many replicas have everything except what is on its way to them; none if this is not known.
+    fn following_replicas(&self) -> Option<u32> {
         let follows = |at: &u32| {
             let replica = self.fact(&format!("slave{at}"));
             replica.is_some_and(|replica| replica.split(',').any(|fact| fact == "state=online"))
         };
-        (0..self.connected_replicas().unwrap_or(0)).filter(follows).count() as u32
+        Some((0..self.connected_replicas()?).filter(follows).count() as u32)
     }
 
     /// The connected replicas; none if this is not known.
@@ -348,9 +392,9 @@ impl ServerFacts {
         Some(Memory { used, limit, set: set.is_some() })
     }
 
-    /// Did it answer at all?
+    /// Is INFO permitted?
     pub(super) fn is_known(&self) -> bool {
-        !self.facts.is_empty()
+        self.info
     }
 
     pub(super) fn durability(&self, replicas: u32, degrade: bool, in_cluster: bool) -> String {
@@ -403,59 +447,17 @@ impl ServerFacts {
     }
 }
 
-/// Does once what the scripts do, with a key of its own that is removed at the end, so that a missing right shows. Returns
-/// whether full hashes of long records are in Redis's compact encoding.
-pub(super) async fn probe(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<bool, Failed> {
-    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
-    probe.arg("x".repeat(COMPACT_VALUE_BYTES)).number(COMPACT_FIELDS as u64);
-    let encoding = link.call(&probe, ANSWER_WITHIN).await?;
-    Ok(matches!(encoding, Value::BulkString(encoding) if encoding == b"listpack" || encoding == b"ziplist"))
-}
-
-/// The answer to a command that waits for earlier writes: the probe is written before it, on the same connection.
-pub(super) async fn probe_then(
-    link: &mut Link,
-    shas: &Shas,
-    keys: &Keys,
-    waits: Cmd,
-) -> Result<Result<Value, RedisError>, Failed> {
-    let mut probe = ScriptCall::new(shas, LoadedScript::Probe, &[keys.probe()]);
-    probe.arg("x").number(1);
-    let (_, mut waited) = link.call_then(&probe, &[waits], ANSWER_WITHIN).await?;
-    waited.pop().ok_or_else(|| Failed::Unknown(strange(link.name(), "an answer was empty")))
-}
-
-/// Ensures that full hashes of long records are in Redis's compact encoding. This also proves that the scripts have their rights.
-async fn keep_compact(link: &mut Link, shas: &Shas, keys: &Keys) -> Result<(), StoreError> {
-    let place = Arc::clone(link.name());
-    for attempt in 0..2 {
-        match probe(link, shas, keys).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(Failed::NotApplied(StoreError::Full)) => {
-                tracing::warn!(redis = %place, "Redis has no memory left (maxmemory): what takes more is refused");
-                return Ok(());
-            }
-            Err(failed) => return Err(failed.into_error()),
-        }
-        if attempt == 0 {
-            for (name, least) in
-                [("hash-max-listpack-value", COMPACT_VALUE_BYTES), ("hash-max-listpack-entries", 2 * COMPACT_FIELDS)]
-            {
-                let mut command = Cmd::new();
-                command.arg("CONFIG").arg("SET").arg(name).arg(least);
-                if link.ask(command, ANSWER_WITHIN).await.is_err() {
-                    tracing::warn!(redis = %place, "CONFIG SET {name} {least} is not permitted");
-                }
-            }
-        }
-    }
-    tracing::warn!(
-        redis = %place,
-        "long records take about twice the memory: set `hash-max-listpack-value {COMPACT_VALUE_BYTES}` and \
-         `hash-max-listpack-entries {}`", 2 * COMPACT_FIELDS
-    );
-    Ok(())
+/// A setting of Redis; none if it does not tell.
+async fn setting(link: &mut Link, name: &str) -> Result<Option<String>, StoreError> {
+    let mut command = Cmd::new();
+    command.arg("CONFIG").arg("GET").arg(name);
+    Ok(match link.ask_if_permitted(command, ANSWER_WITHIN).await? {
+        Some(Value::Array(values)) => match &values[..] {
+            [_, Value::BulkString(value)] => Some(String::from_utf8_lossy(value).into_owned()),
+            _ => None,
+        },
+        Some(_) | None => None,
+    })
 }
 
 #[cfg(test)]
@@ -463,7 +465,10 @@ mod tests {
     use super::*;
 
     fn server(facts: &[(&str, &str)]) -> ServerFacts {
-        ServerFacts { facts: facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect() }
+        ServerFacts {
+            info: !facts.is_empty(),
+            facts: facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use super::journal::{Move, Point};
 use super::replicas::ReplicaWait;
 use super::scripts::Shas;
+use super::server::ServerFacts;
 use super::*;
 use crate::store::history::Stretch;
 use crate::store::{Batch, Digest, Epoch, Head, Seq, ShardId, Store, StoreHealth, Token};
@@ -424,7 +425,8 @@ async fn store_of_slow_shard(may_tell: Arc<Notify>) -> (RedisStore, Arc<AtomicUs
     let (place, ground) = (place_of(&options.url), Ground::Here(Handle::current()));
     let link = Link::new(place.clone(), None);
     let (url, notice, lock) = (options.url.clone(), Arc::default(), None);
-    let store = RedisStore::start(StoreStart { shared, options, place, url, notice, ground, lock }, link);
+    let store =
+        RedisStore::start(StoreStart { shared, options, place, url, notice, ground, lock, is_compact: true }, link);
     (store, asked)
 }
 
@@ -455,4 +457,63 @@ async fn what_nobody_waits_for_any_more_is_not_read() {
     beside.await.unwrap();
     assert_eq!(last.await.unwrap(), []);
     assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+/// A fake primary that flushes each change, has WAITAOF and one replica. It answers the first question that begins with these
+/// words like this; with nothing means that it hangs up.
+async fn primary_that_answers_once(question: &'static str, like_this: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut is_over = false;
+        while let Ok((socket, _)) = listener.accept().await {
+            let mut socket = BufReader::new(socket);
+            while let Ok(Some(words)) = command(&mut socket).await {
+                let asks = |first: &str| words.join(" ").starts_with(first);
+                let answer = if asks(question) && !std::mem::replace(&mut is_over, true) {
+                    like_this.to_owned()
+                } else if asks("INFO") {
+                    bulk("aof_enabled:1\r\nconnected_slaves:1\r\nslave0:ip=10.0.0.2,port=6379,state=online\r\n")
+                } else if asks("CONFIG GET APPENDFSYNC") {
+                    format!("*2\r\n{}{}", bulk("appendfsync"), bulk("always"))
+                } else if asks("CONFIG GET") {
+                    "*0\r\n".to_owned()
+                } else if asks("COMMAND INFO WAITAOF") {
+                    "*1\r\n*0\r\n".to_owned()
+                } else {
+                    answer(&words, &head_at(5))
+                };
+                if answer.is_empty() || socket.get_mut().write_all(answer.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    address
+}
+
+/// *A node is started while Redis fails over: the connection breaks on which it asks how Redis keeps what it is given. From then
+/// on it waited for replicas to have changes in memory, and not on their disks, as long as it ran.*
+#[tokio::test]
+async fn a_question_of_a_start_that_got_no_answer_does_not_pass_for_one_that_is_not_permitted() {
+    let following = RedisOptions { replicas_that_follow: true, ..RedisOptions::new("redis://h/0", None) };
+    for question in ["INFO", "CONFIG GET APPENDFSYNC", "COMMAND INFO WAITAOF"] {
+        for like_this in ["", "-LOADING Redis is loading the dataset in memory\r\n", "-BUSY Redis is busy\r\n"] {
+            let mut link = link_to(primary_that_answers_once(question, like_this).await);
+            let failed = ServerFacts::facts(&mut link).await;
+            assert!(matches!(failed, Err(StoreError::Io { .. })), "{question}: {like_this}: {failed:?}");
+            let again = ServerFacts::facts(&mut link).await.unwrap();
+            assert_eq!(again.waiting(), ReplicaWait::Disk, "{question}: {like_this}");
+            assert_eq!(again.wanted_replicas(link.name(), &following).unwrap(), 1);
+        }
+        for like_this in ["-NOPERM User allod has no permissions to run it\r\n", "-ERR unknown command\r\n"] {
+            let mut link = link_to(primary_that_answers_once(question, like_this).await);
+            let permitted = ServerFacts::facts(&mut link).await.unwrap();
+            assert_eq!((permitted.is_known(), permitted.waiting()), (question != "INFO", ReplicaWait::Memory));
+            let wanted = permitted.wanted_replicas(link.name(), &following);
+            assert_eq!(wanted.is_ok(), question != "INFO", "{wanted:?}");
+            let told = RedisOptions { replicas: 2, ..RedisOptions::new("redis://h/0", None) };
+            assert_eq!(permitted.wanted_replicas(link.name(), &told).unwrap(), 2);
+        }
+    }
 }

@@ -2,7 +2,8 @@
 //! name. Every few seconds it asks which register is there, how Redis is configured and which replicas follow it; while the
 //! memory is full or too few replicas are there, it asks for memory and replicas once a second. It has a connection of its own.
 //!
-//! A setting that cannot keep a register stops grants while it lasts; one that keeps less than before causes a warning.
+//! A setting that cannot keep a register stops grants while it lasts; one that keeps less than before causes a warning, and so
+//! does one by which long records take more memory, which is raised again.
 //! Whatever cannot be asked is taken to be as it was last seen: silence does not mean that records are kept. Whether a newly
 //! connected server may evict records is checked earlier (`heal`).
 
@@ -14,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::link::Link;
 use super::place::RedisPlace;
+use super::probe;
 use super::replicas::ReplicaWait;
 use super::server::ServerFacts;
 use super::shared::RedisShared;
@@ -24,7 +26,13 @@ const LOOKS_EVERY: Duration = Duration::from_secs(1);
 const SETTINGS_EVERY: u32 = 3;
 
 /// Runs until the other end of the channel is gone.
-pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: Link, mut over: mpsc::Receiver<()>) {
+pub(super) async fn run(
+    shared: Arc<RedisShared>,
+    place: RedisPlace,
+    mut link: Link,
+    mut over: mpsc::Receiver<()>,
+    mut is_compact: bool,
+) {
     let mut looks = 0u32;
     let mut flushed = None;
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
@@ -39,7 +47,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
             continue;
         }
         if !settings {
-            let server = ServerFacts::now(&mut link).await;
+            let server = ServerFacts::now(&mut link).await.unwrap_or_default();
             shared.sees_memory(server.is_full());
             shared.sees_followers(&server);
             continue;
@@ -51,7 +59,7 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
             // A wrong register stops the store by itself.
             drop(shared.is_own_register(&answer));
         }
-        let server = ServerFacts::facts(&mut link).await;
+        let server = ServerFacts::facts_for_now(&mut link).await;
         shared.sees_memory(server.is_full());
         shared.sees_followers(&server);
         if server.policy().is_some() {
@@ -78,5 +86,23 @@ pub(super) async fn run(shared: Arc<RedisShared>, place: RedisPlace, mut link: L
             );
         }
         flushed = flushes.or(flushed);
+        is_compact = stays_compact(&mut link, &server, is_compact).await;
+    }
+}
+
+/// Raises the settings for long records again: Redis was started anew, with those of its file, or another server is the primary
+/// now. Where that is not permitted, it is tried once. Returns whether long records are compact, as far as is known.
+async fn stays_compact(link: &mut Link, server: &ServerFacts, was_compact: bool) -> bool {
+    match probe::is_compact(server) {
+        Some(false) if was_compact => {
+            tracing::warn!(
+                redis = %link.name(),
+                "Redis is set to keep long records in about twice the memory: it was started with other settings, or is another server"
+            );
+            // Without an answer it is tried again.
+            probe::raise(link, server).await.is_err()
+        }
+        Some(is_compact) => is_compact,
+        None => was_compact,
     }
 }

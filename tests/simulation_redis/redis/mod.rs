@@ -72,6 +72,8 @@ impl Server {
                     "appendfsync" => "everysec",
                     "maxmemory-policy" => "noeviction",
                     "cluster-require-full-coverage" => "yes",
+                    "hash-max-listpack-value" => "256",
+                    "hash-max-listpack-entries" => "512",
                     _ => return Reply::Error(format!("{UNKNOWN} CONFIG GET {name}")),
                 };
                 Reply::Array(vec![Reply::bulk(name), Reply::bulk(value)])

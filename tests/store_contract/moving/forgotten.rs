@@ -220,6 +220,28 @@ fn what_a_register_says_of_its_move_counts_when_the_replicas_that_follow_have_it
     wait(store.close());
 }
 
+/// It would count as having none, and each step of the move would be on the primary alone.
+#[test]
+fn a_redis_that_does_not_say_how_many_replicas_follow_it_is_neither_source_nor_target_until_that_is_told() {
+    let settings = ["--repl-diskless-sync-delay", "0"];
+    let (Some(server), Some(replica)) = (Server::start(&settings), Server::start(&settings)) else { return };
+    replica.follow(&server);
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all", "-info"]);
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    let to = Opening::Target { from: Origin::of(7, "the directory d") };
+    for opening in [Opening::Source, to.clone()] {
+        let follows = Keys { opening, replicas_that_follow: true, ..Keys::new(url.clone(), 1) };
+        let refused = RedisStore::open(follows).unwrap_err();
+        let said = refused.to_string();
+        assert!(matches!(refused, StoreError::Foreign(_)), "{refused:?}");
+        assert!(said.contains("+info") && said.contains("`--redis-replicas COUNT`"), "{said}");
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "nothing was made");
+    }
+    let store = RedisStore::open(Keys { opening: to, replicas: 1, ..Keys::new(url, 1) }).unwrap();
+    assert!(store.info().durability.contains("1 replica must"), "{}", store.info().durability);
+    wait(store.close());
+}
+
 #[test]
 fn what_a_register_says_of_its_move_is_on_a_disk_that_is_flushed_once_a_second() {
     let Some(program) = process::program_with_waitaof() else { return };

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use allod::store::redis::examine::examine;
+
 use super::*;
+use crate::crash::until;
 
 const NETWORK: &str = "00000000-0000-0000-0000-000000000001";
 
@@ -115,6 +118,49 @@ fn full_buckets_of_long_records_stay_compact() {
     let key = format!("{{allod}}:0:4:{NETWORK}:0a000000");
     assert_eq!(begun.server.ask::<u64>(&["HLEN", &key]), 64);
     assert_eq!(begun.server.ask::<String>(&["OBJECT", "ENCODING", &key]), "listpack");
+}
+
+fn settings_for_long_records(server: &Server) -> [u64; 2] {
+    ["hash-max-listpack-value", "hash-max-listpack-entries"]
+        .map(|name| server.ask::<Vec<String>>(&["CONFIG", "GET", name])[1].parse().unwrap())
+}
+
+/// Others may have data in the same Redis.
+#[test]
+fn settings_for_long_records_are_raised_and_never_lowered() {
+    for (found, becomes) in [([64, 512], [256, 512]), ([1_024, 64], [1_024, 192]), ([64, 64], [256, 192])] {
+        let [value, entries] = found.map(|setting| setting.to_string());
+        let settings = ["--hash-max-listpack-value", &value, "--hash-max-listpack-entries", &entries];
+        let Some(server) = Server::start(&settings) else { return };
+        drop(server.open().unwrap());
+        assert_eq!(settings_for_long_records(&server), becomes, "{found:?}");
+    }
+}
+
+/// CONFIG SET lasts until Redis is started again, and is for one server: the next primary has the settings of its own file.
+#[test]
+fn settings_for_long_records_are_raised_again_where_redis_has_those_of_its_file() {
+    let mut settings = vec!["--appendonly", "yes", "--hash-max-listpack-value", "64"];
+    settings.extend(["--hash-max-listpack-entries", "512"]);
+    let Some(mut begun) = Begun::new(&settings) else { return };
+    assert_eq!(settings_for_long_records(&begun.server), [256, 512]);
+    begun.server.kill();
+    begun.server.begin();
+    until("the settings for long records", || settings_for_long_records(&begun.server) == [256, 512]);
+}
+
+#[test]
+fn a_doctor_says_that_long_records_take_twice_the_memory_before_a_replica_has_them() {
+    let Some(server) = Server::start(&["--hash-max-listpack-value", "64"]) else { return };
+    let said = || {
+        let findings = examine(&server.options()).unwrap().findings;
+        let of_hashes = findings.into_iter().filter(|finding| finding.problem.contains("hash-max-listpack-value 256"));
+        of_hashes.map(|finding| (finding.refuses, finding.problem.contains("replicas too"))).collect::<Vec<_>>()
+    };
+    assert_eq!(said(), [(false, true)]);
+    assert_eq!(settings_for_long_records(&server)[0], 64, "a doctor changes nothing");
+    drop(server.open().unwrap());
+    assert_eq!(said(), []);
 }
 
 #[test]

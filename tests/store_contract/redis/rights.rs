@@ -112,6 +112,49 @@ fn a_right_that_is_missing_is_told_with_its_user_its_script_and_all_that_it_need
     assert!(said.contains("user `allod` lacks a right") && said.contains("'time'"), "{said}");
 }
 
+/// All commands of the script `probe`, by which a start and a doctor try what the others do.
+const PROBED: [&str; 20] = [
+    "del",
+    "exists",
+    "hdel",
+    "hget",
+    "hgetall",
+    "hincrby",
+    "hkeys",
+    "hlen",
+    "hmget",
+    "hset",
+    "object",
+    "time",
+    "xadd",
+    "xrange",
+    "xtrim",
+    "zadd",
+    "zrangebylex",
+    "zrem",
+    "zrevrangebylex",
+    "zscore",
+];
+
+/// A script is not rolled back: its key would stay in a Redis that was only looked at, on its replicas and in its file.
+#[test]
+fn a_right_that_a_start_finds_missing_leaves_nothing_behind() {
+    let Some(server) = Server::start(&[]) else { return };
+    let () = server.ask(&["ACL", "SETUSER", "allod", "on", ">secret", "~{allod}:*", "+@all"]);
+    let url = server.url().replace("redis://", "redis://allod:secret@");
+    for command in PROBED {
+        user(&server, &format!("-{command}"));
+        let refused = RedisStore::open(RedisOptions { url: url.clone(), ..server.options() }).unwrap_err();
+        let StoreError::Io { source, .. } = &refused else { panic!("{command}: {refused:?}") };
+        let said = source.to_string();
+        assert!(said.contains("the script `probe` needs"), "{command}: {said}");
+        assert!(said.to_lowercase().contains(&format!("'{command}'")), "{command}: {said}");
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "{command}: something is left");
+        user(&server, &format!("+{command}"));
+    }
+    drop(RedisStore::open(RedisOptions { url, ..server.options() }).unwrap());
+}
+
 /// The first questions on each connection also need rights, and the server may be another one than was meant.
 #[test]
 fn what_a_connection_may_not_ask_is_told_once_with_its_user_and_a_sentinel_is_told_for_what_it_is() {
