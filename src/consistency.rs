@@ -362,11 +362,13 @@
 //! as a whole or not at all, so its bound is what the store takes, and over Redis what still lets a lease be renewed.
 //!
 //! **A panic is one `internal`.** *A bug leaves a network half changed in memory.* So changes are handed on only after
-//! they were applied; a panic loads the network again, and three in a minute stop that network and no other. Shown by
+//! they were applied; a panic loads the network again, and three in a minute stop that network and no other. Nor does a
+//! network whose records contradict each other keep a start, or the next owner, from serving the others. Shown by
 //! `a_panic_is_one_internal_error_and_the_network_goes_on_from_the_store`,
 //! `of_a_change_that_a_panic_left_half_done_nothing_is_there_and_nothing_is_answered_as_done`,
 //! `an_act_over_two_networks_is_done_in_both_though_a_panic_left_one_of_them_half_changed`,
 //! `three_panics_in_a_minute_stop_that_network_and_no_other`,
+//! `a_start_stops_a_network_that_cannot_be_loaded_and_serves_the_others`,
 //! `a_panic_in_the_coordinator_is_one_internal_error_and_leaves_neither_a_lock_nor_a_name`. *Otherwise:* a panic in the
 //! committer or the directory ends the process, or over Redis the tenure ([`Fatal`](crate::actors::Fatal)): all networks
 //! depend on these two, and what they have in memory is not known to agree with the store. The next start reads what is

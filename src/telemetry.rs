@@ -24,7 +24,7 @@ pub fn init(level: &str, as_json: bool) {
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
     // If stderr cannot be written (the terminal is gone, a pipe has no reader), nobody can be told: complaining on stderr
     // would be a panic in whatever thread had something to log.
-    let lines = fmt::layer().with_writer(journal::Stderr::new()).with_ansi(colours).log_internal_errors(false);
+    let lines = fmt::layer().with_writer(journal::Stderr::of_process()).with_ansi(colours).log_internal_errors(false);
     let lines = if as_json { lines.json().flatten_event(true).boxed() } else { lines.boxed() };
     if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
         // This was the first call; later ones set nothing up.

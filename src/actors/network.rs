@@ -89,7 +89,7 @@ use super::service::Shared;
 use super::waits::Arrival;
 use super::{Applied, Fault, NotReadyReason, StopReason};
 use crate::core::command;
-use crate::core::network::{Network, WayBack};
+use crate::core::network::{Misfit, Network, WayBack};
 use crate::core::state::Step;
 use crate::core::types::{Generation, NetworkId, Scope};
 use crate::limits::NETWORK_QUEUE_REQUESTS_MAX;
@@ -176,6 +176,8 @@ pub struct Birth {
     pub lane: Arc<Lane>,
     /// Its figures.
     pub published: Arc<Published>,
+    /// What the store has of it, if that cannot be loaded.
+    pub misfit: Option<Arc<Misfit>>,
 }
 
 /// The actor of one network.
@@ -224,12 +226,14 @@ pub struct NetworkActor {
     back: WayBack,
     /// A step broke off half-way since the network was loaded.
     torn: bool,
+    /// What the store has of it, while it is stopped because that cannot be loaded.
+    misfit: Option<Arc<Misfit>>,
 }
 
 impl NetworkActor {
     /// Around a network that was loaded, or made; or that an actor left which died while it was stopped, as its figures say still.
     pub fn new(shared: Arc<Shared>, birth: Birth) -> Self {
-        let Birth { network, lane, published } = birth;
+        let Birth { network, lane, published, misfit } = birth;
         let draws = Draws::new(&*shared.clock);
         let incarnation = lane.incarnation.load(Ordering::Acquire);
         let scopes = network.scope_names().into_iter().collect();
@@ -265,6 +269,7 @@ impl NetworkActor {
             left_over,
             back: WayBack::default(),
             torn: false,
+            misfit,
         }
     }
 
@@ -530,6 +535,7 @@ impl NetworkActor {
             Ok(network) => {
                 self.left_over = network.config().purged;
                 self.network = network;
+                self.misfit = None;
                 self.back.clear();
                 self.torn = false;
                 self.misses.clear();
@@ -545,6 +551,7 @@ impl NetworkActor {
                 let problem = misfit.to_string();
                 tracing::error!(network = %self.id(), name = %self.network.config().name, problem, "what the store has of it \
                  cannot be loaded");
+                self.misfit = Some(misfit.into());
                 self.phase = Phase::Stopped(StopReason::Unloadable);
                 self.published.note_stopped(Some(StopReason::Unloadable));
             }

@@ -6,6 +6,7 @@
 use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 
+use crate::core::types::NetworkId;
 pub use crate::store::Apart;
 
 /// A request to a node.
@@ -19,7 +20,11 @@ pub enum NodeJob {
         drain: bool,
     },
     /// Get ready to own the register. Answered when little is left to do.
-    Prepare,
+    Prepare {
+        /// The networks that the owner has stopped because they cannot be loaded: the node that is to own it need not be able to
+        /// load these either.
+        unloadable: Vec<NetworkId>,
+    },
     /// The owner is about to give the register away: the node asks it nothing more, and holds back what clients ask. Answered
     /// when nothing is under way there.
     Hold {

@@ -36,7 +36,7 @@ use super::routes::{Lane, Permits, Route, Routes};
 use super::sweeps::Sweeps;
 use super::timers::Timers;
 use super::waits::Waits;
-use super::{Fatal, Outlet, Reply, Stopped, shard_of};
+use super::{Fatal, Outlet, Reply, StopReason, Stopped, shard_of};
 use crate::core::catalog::Intent;
 use crate::core::command::Command;
 use crate::core::network::Network;
@@ -456,19 +456,36 @@ impl Shared {
 
     /// Starts the actor of a network on its reactor thread. The route is not published yet.
     pub fn start_network(self: &Arc<Self>, network: Network, lane: Arc<Lane>, published: Arc<Published>) -> Route {
-        let config = Arc::clone(network.config());
+        self.start_born(Birth { network, lane, published, misfit: None })
+    }
+
+    /// As [`Shared::start_network`]. What any entry of a network that cannot be served has is its own, so that nobody else is
+    /// given that meanwhile, and nobody who looks for it passes it over.
+    pub(super) fn start_born(self: &Arc<Self>, birth: Birth) -> Route {
+        let Birth { network, lane, published, misfit } = &birth;
+        let (config, lane, published) = (Arc::clone(network.config()), Arc::clone(lane), Arc::clone(published));
         // Before anybody can search for holders.
-        published.set_scopes(network.scope_names().into_iter().collect());
+        let of_misfit = misfit.iter().flat_map(|misfit| misfit.scopes());
+        published.set_scopes(network.scope_names().into_iter().chain(of_misfit).collect());
         // So that the first scrape that sees the network sees its figures.
-        published.publish_figures(&network, self.clock.boot_ms());
+        published.publish_figures(network, self.clock.boot_ms());
         self.macs.add(&config.realm, config.id, network.macs());
         self.recorded.add(&config.realm, config.id, network.recorded());
-        let birth = Birth { network, lane: Arc::clone(&lane), published: Arc::clone(&published) };
+        if let Some(misfit) = misfit {
+            self.macs.add(&config.realm, config.id, misfit.macs());
+            self.recorded.add(&config.realm, config.id, misfit.recorded());
+        }
         let shared = Arc::clone(self);
         let addr = mailbox::start(self.reactor_of(&lane), MAILBOX_MESSAGES, move || NetworkActor::new(shared, birth));
         let name = (!config.closed).then(|| config.name.clone());
         let realm = config.realm.clone();
         Route { id: config.id, name, realm, addr, lane, permits: Arc::new(Permits::default()), published }
+    }
+
+    /// The networks that are stopped because they cannot be loaded.
+    pub fn unloadable(&self) -> Vec<NetworkId> {
+        let is_so = |route: &&Arc<Route>| route.published.stopped() == Some(StopReason::Unloadable);
+        self.routes.all().iter().filter(is_so).map(|route| route.id).collect()
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::service::{Built, networks_of};
 use crate::core::deployment::Deployment;
-use crate::core::network::Network;
+use crate::core::network::{Misfit, Network};
 use crate::core::state::{Key, State, Step};
 use crate::core::types::{Generation, NetworkId, ShardTime};
 use crate::store::{Act, Batch, Followed, Head, ShardId, ShardImage, Store, StoreError, Token, chain};
@@ -33,23 +33,28 @@ pub struct StandbyShard {
     /// Up to where it is known.
     pub head: Head,
     networks: BTreeMap<NetworkId, Network>,
+    /// Networks that cannot be served, each with what fits together of it.
+    misfits: Vec<(Arc<Misfit>, Network)>,
     deployments: BTreeMap<NetworkId, Arc<Deployment>>,
 }
 
 impl Standby {
-    /// Loads every shard, whoever owns it.
+    /// Loads every shard, whoever owns it. `unloadable`: what its owner does not serve either, because it cannot be loaded.
     ///
     /// # Errors
-    /// A sentence that says what cannot be read.
-    pub async fn load(store: &dyn Store, shards: u16) -> Result<Self, String> {
+    /// A sentence that says what cannot be read. Of what else cannot be loaded, too: its owner may serve it from memory, and
+    /// this node would have to stop it.
+    pub async fn load(store: &dyn Store, shards: u16, unloadable: &[NetworkId]) -> Result<Self, String> {
         let mut standby = Self { shards: Vec::with_capacity(shards.into()) };
         // One shard after the other: the image of a shard is as large as the networks built from it.
         for shard in (0..shards).map(ShardId) {
             let image = store.beside(shard).await.map_err(|error| chain(&error))?;
             let built = tokio::task::spawn_blocking(move || StandbyShard::of(shard, image)).await;
-            standby
-                .shards
-                .push(built.unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))?);
+            let built = built.unwrap_or_else(|_| Err("the thread that builds the networks crashed".to_owned()))?;
+            if let Some((misfit, _)) = built.misfits.iter().find(|(misfit, _)| !unloadable.contains(&misfit.id())) {
+                return Err(format!("network {} cannot be loaded: {misfit}", misfit.id()));
+            }
+            standby.shards.push(built);
         }
         Ok(standby)
     }
@@ -86,12 +91,8 @@ impl StandbyShard {
         let (head, deployments) = (image.head, image.deployments.iter().cloned().collect());
         // The generation floor, and since when it is served, are known when it is taken over.
         let Built { networks, misfits } = networks_of(vec![(shard, image)], Generation(0))?;
-        // Its owner may serve from memory what this node would have to stop.
-        if let Some(misfit) = misfits.first() {
-            return Err(format!("network {} cannot be loaded: {misfit}", misfit.id()));
-        }
         let networks = networks.into_iter().map(|network| (network.config().id, network)).collect();
-        Ok(Self { head, networks, deployments })
+        Ok(Self { head, networks, misfits, deployments })
     }
 
     /// Applies the shard's last batches, as the store returned them, under the token by which it was taken over. None: the
@@ -122,13 +123,15 @@ impl StandbyShard {
     }
 
     /// Its networks, served from now on, by id; and the records of its deployments.
-    pub(super) fn served(self, floor: Generation) -> (Vec<Network>, Vec<(NetworkId, Arc<Deployment>)>) {
+    pub(super) fn served(self, floor: Generation) -> (Built, Vec<(NetworkId, Arc<Deployment>)>) {
         let since = self.head.time;
         let served = |mut network: Network| {
             network.serve_from(floor, since);
             network
         };
-        (self.networks.into_values().map(served).collect(), self.deployments.into_iter().collect())
+        let misfits = self.misfits.into_iter().map(|(misfit, in_part)| (misfit, served(in_part))).collect();
+        let networks = self.networks.into_values().map(served).collect();
+        (Built { networks, misfits }, self.deployments.into_iter().collect())
     }
 
     fn take_in(&mut self, batches: &[Batch], head: Head) -> Result<(), String> {
@@ -143,6 +146,9 @@ impl StandbyShard {
 
     fn apply(&mut self, act: &Act, time: ShardTime) -> Result<(), String> {
         let id = act.network;
+        if self.misfits.iter().any(|(misfit, _)| misfit.id() == id) {
+            return Err(format!("network {id} is changed, and could not be loaded"));
+        }
         for (at, step) in act.steps.iter().enumerate() {
             match (step, self.networks.get_mut(&id)) {
                 (Step { key: Key::Deployment, state: Some(State::Deployment(record)), .. }, _) => {

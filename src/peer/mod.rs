@@ -81,10 +81,10 @@ use tokio::net::TcpStream;
 /// ([`handshake::dial`] and [`handshake::accept`] return it). Versions that no release speaks as its newest need not be kept.
 /// There is no release yet: until then both are raised together. The introduction of two nodes ([`handshake`]) is the same
 /// in all versions, and never changes.
-pub const PROTOCOL_VERSION: u16 = 19 + if cfg!(feature = "next-format") { 1 } else { 0 };
+pub const PROTOCOL_VERSION: u16 = 20 + if cfg!(feature = "next-format") { 1 } else { 0 };
 
 /// The lowest version of the protocol between nodes that this program speaks: see [`PROTOCOL_VERSION`].
-pub const PROTOCOL_LOWEST: u16 = 19;
+pub const PROTOCOL_LOWEST: u16 = 20;
 
 /// The connection number under which a node sends requests of its own. No client has that number.
 pub const NO_CLIENT: u64 = u64::MAX;

@@ -136,19 +136,19 @@ impl Keeper {
                 order.answer(Ok(standing));
             }
             NodeJob::Drain { drain: true, .. } => self.drain(order, tenure).await,
-            NodeJob::Prepare | NodeJob::Hold { .. } if tenure.is_some() => {
+            NodeJob::Prepare { .. } | NodeJob::Hold { .. } if tenure.is_some() => {
                 let problem = "this node owns the register itself".to_owned();
                 order.answer(Err(guarded(problem)));
             }
             // A node that was told to go out of service may be stopped at any moment: the owner tries the next node.
-            NodeJob::Prepare if self.card.draining => order.answer(Err(self.out_of_service())),
+            NodeJob::Prepare { .. } if self.card.draining => order.answer(Err(self.out_of_service())),
             NodeJob::Hold { successor, .. } if self.card.draining && *successor == *self.server.node => {
                 order.answer(Err(self.out_of_service()));
             }
-            NodeJob::Prepare => {
+            NodeJob::Prepare { unloadable } => {
                 // The earlier standby is forgotten first: there is room for only one.
                 self.warm = None;
-                self.warm = Some(Warm::begin(Arc::clone(&self.store), order, self.standing()));
+                self.warm = Some(Warm::begin(Arc::clone(&self.store), order, self.standing(), unloadable));
             }
             NodeJob::GoOn => order.answer(Ok(self.standing())),
             NodeJob::Hold { successor, owner } => {
@@ -369,7 +369,7 @@ mod tests {
     async fn a_node_that_is_out_of_service_is_given_no_register() {
         let own = idle_server().node.clone();
         let hold = |successor: &str| NodeJob::Hold { successor: successor.into(), owner: "another".into() };
-        for job in [NodeJob::Prepare, hold(&own)] {
+        for job in [NodeJob::Prepare { unloadable: Vec::new() }, hold(&own)] {
             let answer = answer(job.clone()).await;
             assert!(is_out_of_service(&answer), "{job:?}: {answer:?}");
         }

@@ -198,7 +198,7 @@ impl Handover<'_> {
     ) -> Result<(Instant, Vec<(NodeCard, Arc<Link>)>), Unhanded> {
         let mut candidates = candidates.into_iter();
         loop {
-            let successor = self.prepare(&mut candidates, &all).await?;
+            let successor = self.prepare(shared, &mut candidates, &all).await?;
             may_go().map_err(Unhanded::Barred)?;
             self.could_be_taken(shared).await.map_err(Unhanded::Barred)?;
             // From here on nobody waits for a node that is not connected.
@@ -231,6 +231,7 @@ impl Handover<'_> {
     /// speak is said only if no other node failed, since that one may be mended.
     async fn prepare(
         &self,
+        shared: &Shared,
         candidates: &mut impl Iterator<Item = NodeCard>,
         links: &[(NodeCard, Arc<Link>)],
     ) -> Result<NodeCard, Unhanded> {
@@ -246,7 +247,8 @@ impl Handover<'_> {
                     );
                     return Err(unavailable(Applied::No, problem));
                 }
-                ask(link, order(NodeJob::Prepare), Duration::from_millis(HANDOVER_PREPARE_MS)).await
+                let job = NodeJob::Prepare { unloadable: shared.unloadable() };
+                ask(link, order(job), Duration::from_millis(HANDOVER_PREPARE_MS)).await
             };
             let asked = asked.await;
             if let Some(without) = link.no_common_version().filter(|_| !link.is_connected()) {

@@ -11,6 +11,7 @@ use super::handover::guarded;
 use crate::actors::nodes::NodeStanding;
 use crate::actors::standby::Standby;
 use crate::actors::{Applied, Fault};
+use crate::core::types::NetworkId;
 use crate::server::steward::NodeOrder;
 use crate::store::Store;
 
@@ -30,11 +31,17 @@ pub(super) struct Warm {
 }
 
 impl Warm {
-    /// Starts to load, and answers the order once the register is ready.
-    pub(super) fn begin(store: Arc<dyn Store>, order: NodeOrder, standing: NodeStanding) -> Self {
+    /// Starts to load, and answers the order once the register is ready. `unloadable`: networks that its owner has stopped
+    /// because they cannot be loaded.
+    pub(super) fn begin(
+        store: Arc<dyn Store>,
+        order: NodeOrder,
+        standing: NodeStanding,
+        unloadable: Vec<NetworkId>,
+    ) -> Self {
         let (wanted, asked) = oneshot::channel();
         let forgotten = CancellationToken::new();
-        actix::spawn(keep(store, order, standing, asked, forgotten.clone()));
+        actix::spawn(keep(store, order, (standing, unloadable), asked, forgotten.clone()));
         Self { wanted, _kept: forgotten.drop_guard() }
     }
 
@@ -49,14 +56,14 @@ impl Warm {
 async fn keep(
     store: Arc<dyn Store>,
     order: NodeOrder,
-    standing: NodeStanding,
+    (standing, unloadable): (NodeStanding, Vec<NetworkId>),
     mut asked: oneshot::Receiver<oneshot::Sender<Standby>>,
     forgotten: CancellationToken,
 ) {
     let begun = Instant::now();
     tracing::info!("gets ready to take the register over");
     let ready = async {
-        let mut standby = Standby::load(&*store, store.info().shards).await?;
+        let mut standby = Standby::load(&*store, store.info().shards, &unloadable).await?;
         // Until little is left: loading took some time, and so did reading what was committed meanwhile.
         while standby.follow(&*store).await? > 0 && begun.elapsed() < KEPT {}
         Ok(standby)

@@ -62,8 +62,8 @@ pub struct Stderr {
 }
 
 impl Stderr {
-    /// Finds out whether stderr leads to the journal.
-    pub fn new() -> Self {
+    /// That of this process: finds out whether it leads to the journal.
+    pub fn of_process() -> Self {
         Self { is_journal: takes_stderr() }
     }
 }

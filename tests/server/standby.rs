@@ -99,7 +99,7 @@ fn what_was_followed_beside_the_owner_is_what_loading_it_gives() {
     change(&mut client, 1);
     let store = FaultyStore::around(Arc::new(redis.open().unwrap()));
     System::new().block_on(async {
-        let mut standby = Standby::load(&*store, store.info().shards).await.unwrap();
+        let mut standby = Standby::load(&*store, store.info().shards, &[]).await.unwrap();
         assert_eq!(standby.follow(&*store).await, Ok(0));
         change(&mut client, 2);
         assert!(standby.follow(&*store).await.unwrap() > 50);
@@ -131,7 +131,7 @@ fn what_cannot_be_followed_is_loaded() {
     change(&mut client, 2);
     let store: Arc<dyn Store> = Arc::new(redis.open().unwrap());
     System::new().block_on(async {
-        let standby = Standby::load(&*store, store.info().shards).await.unwrap();
+        let standby = Standby::load(&*store, store.info().shards, &[]).await.unwrap();
         client.ok("network.create", json!({"name": "last", "subnets": [{"cidr": "10.99.0.0/24"}]}));
         drop(client);
         server.running.stop();
@@ -142,5 +142,27 @@ fn what_cannot_be_followed_is_loaded() {
         let shown = shown(Arc::clone(&store), Some(standby)).await.unwrap();
         let Done::Networks { networks, .. } = &shown[0] else { panic!("{:?}", shown[0]) };
         assert!(networks.iter().any(|(view, _)| view.config.name.as_str() == "last"));
+    });
+}
+
+#[test]
+fn a_network_that_its_owner_serves_is_not_taken_over_where_it_would_be_stopped() {
+    let Some(redis) = Server::start(&[]) else { return };
+    let server = TestServer::over(Arc::new(redis.open().unwrap()), |_| {});
+    let mut client = server.with_lan();
+    client.allocate("torn");
+    let lan = client.ok("network.get", json!({"network": "lan"}))["id"].as_str().unwrap().parse().unwrap();
+    let store = FaultyStore::around(Arc::new(redis.open().unwrap()));
+    *store.reads_as.lock().unwrap() = Some(Box::new(crate::stopped::misaligned));
+    System::new().block_on(async {
+        let shards = store.info().shards;
+        let refused = Standby::load(&*store, shards, &[]).await.unwrap_err();
+        assert!(refused.contains(&format!("network {lan} cannot be loaded")), "{refused}");
+        let mut standby = Standby::load(&*store, shards, &[lan]).await.unwrap();
+        client.ok("network.create", json!({"name": "last", "subnets": [{"cidr": "10.99.0.0/24"}]}));
+        assert_eq!(standby.follow(&*store).await, Ok(1));
+        // What is changed was served after all.
+        client.allocate("b");
+        assert!(standby.follow(&*store).await.is_err());
     });
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use allod::actors::service::Hooks;
 use allod::core::command::Command as Asked;
 use allod::core::network::Entries;
+use allod::core::state::{Entry, Reservation};
 use allod::store::{ShardImage, Store};
 use serde_json::{Value, json};
 
@@ -233,6 +234,19 @@ fn a_network_that_crashed_too_often_stays_stopped_where_it_could_not_be_loaded_i
     assert_eq!(refused["error"]["data"]["reason"], "crashes", "{refused}");
 }
 
+/// Makes what `torn` holds a block that does not begin where it lies: no such record is loaded.
+pub fn misaligned(image: &mut ShardImage) {
+    for network in &mut image.networks {
+        let entries = std::mem::take(&mut network.entries).into_iter().map(|(address, entry)| match entry {
+            Entry::Held(held) if held.holder.owner.as_str() == "torn" => {
+                (address, Entry::Held(Arc::new(Reservation { prefix_length: 24, ..Reservation::clone(&held) })))
+            }
+            entry => (address, entry),
+        });
+        network.entries = entries.collect();
+    }
+}
+
 #[test]
 fn a_start_stops_a_network_that_cannot_be_loaded_and_serves_the_others() {
     let open = stores::reopened(4);
@@ -241,14 +255,17 @@ fn a_start_stops_a_network_that_cannot_be_loaded_and_serves_the_others() {
     create(&mut client, "lan", "10.0.0.0/16");
     client.ok("network.create", json!({"name": "cloud", "kind": "dynamic"}));
     create(&mut client, "dmz", "10.9.0.0/24");
-    let mac = "52:54:00:12:34:56";
-    let held = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "scope": "torn", "mac": mac}));
-    let bound = json!({"network": "cloud", "address": "192.0.2.7", "owner": "vm", "claimant": "vm"});
+    let [mac, mac_torn] = ["52:54:00:12:34:56", "52:54:00:65:43:21"];
+    let of_lan =
+        |owner: &str, scope: &str, mac: &str| json!({"network": "lan", "owner": owner, "scope": scope, "mac": mac});
+    client.ok("ip.allocate", of_lan("whole", "whole", mac));
+    let held = client.ok("ip.allocate", of_lan("torn", "torn", mac_torn));
+    let bound = json!({"network": "cloud", "address": "192.0.2.7", "owner": "torn", "claimant": "vm"});
     client.ok("ip.bind", bound.clone());
     server.stop();
 
     let read = FaultyStore::around(open());
-    *read.reads_as.lock().unwrap() = Some(Box::new(torn));
+    *read.reads_as.lock().unwrap() = Some(Box::new(misaligned));
     let server = TestServer::over(read, |_| {});
     let mut client = server.client();
     let granted = client.ok("ip.allocate", json!({"network": "dmz", "owner": "a"}));
@@ -261,25 +278,28 @@ fn a_start_stops_a_network_that_cannot_be_loaded_and_serves_the_others() {
         ("network.delete", json!({"network": "lan", "force": true})),
         // What lists everything is refused, not short.
         ("ip.list", json!({"scope": "torn"})),
+        ("ip.list", json!({"scope": "whole"})),
         ("scope.list", json!({})),
     ] {
         let refused = client.call(method, ask);
         assert_eq!(refused["error"]["data"]["reason"], "unloadable", "{method}: {refused}");
     }
     // What is in it is nobody else's.
-    assert_eq!(client.kind("ip.allocate", json!({"network": "dmz", "owner": "b", "mac": mac})), "already_in_use");
+    for mac in [mac, mac_torn] {
+        assert_eq!(client.kind("ip.allocate", json!({"network": "dmz", "owner": "b", "mac": mac})), "already_in_use");
+    }
     let subnet = |cidr: &str| json!({"network": "dmz", "cidr": cidr, "pools": [{"range": cidr}]});
     assert_eq!(client.kind("subnet.add", subnet("10.0.0.0/24")), "overlap");
-    assert_eq!(client.kind("subnet.add", subnet("192.0.2.0/24")), "already_in_use");
+    assert_eq!(client.kind("subnet.add", subnet("192.0.2.0/24")), "overlap");
     server.stop();
 
     let server = TestServer::over(open(), |_| {});
     let mut client = server.client();
-    let again = client.ok("ip.allocate", json!({"network": "lan", "owner": "a", "scope": "torn"}));
+    let again = client.ok("ip.allocate", of_lan("torn", "torn", mac_torn));
     assert_eq!((&again["address"], &again["created"]), (&held["address"], &json!(false)));
     let next = client.ok("ip.allocate", json!({"network": "lan", "owner": "b"}));
     assert!(next["generation"].as_u64() > granted["generation"].as_u64(), "{next}");
-    assert_eq!(client.ok("ip.bind", bound)["created"], json!(false));
+    client.ok("ip.bind", bound);
 }
 
 #[test]

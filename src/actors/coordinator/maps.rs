@@ -82,5 +82,10 @@ fn within_bounds(pools: &[PoolMap], bytes_before: usize) -> Result<(), Refusal> 
     }
     // A single pool has a bound of its own.
     let bytes = bytes_before + drawing.bytes_at_least();
-    if bytes > ANSWER_BYTES_MAX && pools.len() > 1 { Err(PoolMap::too_long()) } else { Ok(()) }
+    if bytes > ANSWER_BYTES_MAX && pools.len() > 1 {
+        let problem = "is needed: the cells of all pools do not fit into one answer; name one pool, or a subnet, or give a \
+                       shorter `cell_prefix_length`";
+        return Err(Refusal::invalid("pool", problem));
+    }
+    Ok(())
 }

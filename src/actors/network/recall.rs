@@ -32,6 +32,10 @@ impl NetworkActor {
 
     /// Everything durable. None: a step broke off half-way, or memory has not everything that the store had.
     fn durable(&self) -> Option<Vec<(Key, State)>> {
+        // Nothing has changed since it was read.
+        if let (Phase::Stopped(StopReason::Unloadable), Some(misfit)) = (&self.phase, &self.misfit) {
+            return Some(misfit.records());
+        }
         let is_whole = match self.phase {
             Phase::Serving | Phase::Gone | Phase::Loading { .. } | Phase::Turn { .. } => true,
             Phase::Stopped(StopReason::Crashes | StopReason::Differs) => true,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::deployments::{self, OddDeployment};
+use crate::actors::StopReason;
 use crate::actors::network::{Compare, Seen, StopAsOdd};
 use crate::actors::routes::Route;
 use crate::actors::service::{Built, Shared, networks_of};
@@ -105,7 +106,9 @@ pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, S
     let of_shard = |route: &Arc<Route>| route.lane.shard == shard;
     let served = shared.routes.all().into_iter().filter(of_shard).map(|route| route.id);
     let ids: BTreeSet<NetworkId> = stored.keys().copied().chain(served).collect();
-    if let Some(misfit) = misfits.iter().find(|misfit| !is_stopped(shared, misfit.id())) {
+    // What memory has of it may be whole, and a restart would lose that.
+    let is_known = |id| stopped(shared, id) == Some(StopReason::Unloadable);
+    if let Some((misfit, _)) = misfits.iter().find(|(misfit, _)| !is_known(misfit.id())) {
         let problem = format!("network {} cannot be loaded: {misfit}", misfit.id());
         return Err(StoreError::Damaged(problem.into()));
     }
@@ -129,7 +132,11 @@ pub(super) async fn look(shared: &Arc<Shared>, shard: ShardId) -> Result<Look, S
 }
 
 fn is_stopped(shared: &Shared, id: NetworkId) -> bool {
-    shared.routes.by_id(id).is_some_and(|route| route.published.stopped().is_some())
+    stopped(shared, id).is_some()
+}
+
+fn stopped(shared: &Shared, id: NetworkId) -> Option<StopReason> {
+    shared.routes.by_id(id)?.published.stopped()
 }
 
 /// How a head that was read differs from where memory stands. What is committed meanwhile is compared with it by the store itself, and

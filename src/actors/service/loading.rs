@@ -92,8 +92,15 @@ pub(super) type DeploymentRecords = Vec<(NetworkId, Arc<Deployment>)>;
 pub(in crate::actors) struct Built {
     /// Those that can be served, by id.
     pub networks: Vec<Network>,
-    /// Those that cannot.
-    pub misfits: Vec<Misfit>,
+    /// Those that cannot, each with what fits together of it.
+    pub misfits: Vec<(Arc<Misfit>, Network)>,
+}
+
+impl Built {
+    fn add(&mut self, other: Built) {
+        self.networks.extend(other.networks);
+        self.misfits.extend(other.misfits);
+    }
 }
 
 /// Builds everything that was taken, ready to be served, and the records of deployments.
@@ -101,7 +108,7 @@ pub(super) async fn networks_and_records(
     taken: Vec<(ShardId, TakenShard)>,
     floor: Generation,
 ) -> (Result<Built, String>, DeploymentRecords) {
-    let (mut images, mut networks, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut images, mut ready, mut records) = (Vec::new(), Built::default(), Vec::new());
     for (shard, taken) in taken {
         match taken {
             TakenShard::Loaded(mut image) => {
@@ -109,9 +116,9 @@ pub(super) async fn networks_and_records(
                 images.push((shard, image));
             }
             TakenShard::Ready(beside) => {
-                let (mut ready, mut of_shard) = beside.served(floor);
-                networks.append(&mut ready);
-                records.append(&mut of_shard);
+                let (of_shard, mut records_of_it) = beside.served(floor);
+                ready.add(of_shard);
+                records.append(&mut records_of_it);
             }
         }
     }
@@ -126,7 +133,7 @@ pub(super) async fn networks_and_records(
     };
     let crashed = || Err("the thread that builds the networks crashed".to_owned());
     let built = built.unwrap_or_else(|_| crashed()).map(|mut built| {
-        built.networks.append(&mut networks);
+        built.add(ready);
         built.networks.sort_unstable_by_key(|network| network.config().id);
         built
     });
@@ -160,7 +167,10 @@ pub(in crate::actors) fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: 
             let Some((time, image)) = next else { return Ok(built) };
             match Network::load(image.config, image.subnets, image.entries, floor, time) {
                 Ok(network) => built.networks.push(network),
-                Err(misfit) => built.misfits.push(*misfit),
+                Err(misfit) => {
+                    let in_part = misfit.in_part(floor, time);
+                    built.misfits.push((misfit.into(), in_part));
+                }
             }
         }
     };
@@ -172,9 +182,7 @@ pub(in crate::actors) fn networks_of(images: Vec<(ShardId, ShardImage)>, floor: 
     });
     let mut all = Built::default();
     for part in parts {
-        let Built { networks, misfits } = part?;
-        all.networks.extend(networks);
-        all.misfits.extend(misfits);
+        all.add(part?);
     }
     all.networks.sort_unstable_by_key(|network| network.config().id);
     Ok(all)

@@ -18,12 +18,13 @@ use crate::actors::events::{Feed, held::Walks, scribe};
 use crate::actors::generations::Generations;
 use crate::actors::macs::Macs;
 use crate::actors::mailbox::{self, BOUNDED_ELSEWHERE};
+use crate::actors::network::Birth;
 use crate::actors::places::Places;
 use crate::actors::published::Published;
 use crate::actors::reactor::Reactor;
 use crate::actors::recorded::Recorded;
 use crate::actors::reserve::Reserve;
-use crate::actors::routes::{Lane, Route, Routes};
+use crate::actors::routes::{Lane, Routes};
 use crate::actors::standby::Standby;
 use crate::actors::sweeps::Sweeps;
 use crate::actors::timers::{self, Timers};
@@ -109,7 +110,7 @@ pub async fn start(mut parts: Parts) -> Result<Arc<Shared>, CannotOwn> {
     let (built, records) = networks_and_records(taken, shared.generations.floor(shared.clock.wall())).await;
     let filled = shared.deployments.fill(records, |id| shared.shard_of(id));
     let built = filled.and(built).and_then(|built| {
-        let (networks, misfits) = with_misfits(built, &shared);
+        let (networks, misfits) = with_misfits(built);
         Ok((Directory::new(Arc::clone(&shared), &networks)?, networks, misfits))
     });
     let (directory, networks, misfits) = match built {
@@ -195,17 +196,15 @@ fn start_committers(shared: &Arc<Shared>, heads: Vec<(ShardId, Head)>) {
 }
 
 /// Networks that cannot be served, by id.
-type Misfits = BTreeMap<NetworkId, Misfit>;
+type Misfits = BTreeMap<NetworkId, Arc<Misfit>>;
 
 /// All networks by id: those that cannot be served have what fits together of them.
-fn with_misfits(built: Built, shared: &Shared) -> (Vec<Network>, Misfits) {
+fn with_misfits(built: Built) -> (Vec<Network>, Misfits) {
     let Built { mut networks, misfits } = built;
-    for misfit in &misfits {
-        let floor = shared.generations.floor(shared.clock.wall());
-        networks.push(misfit.in_part(floor, shared.shard_time(shared.shard_of(misfit.id()))));
-    }
+    let ids = misfits.iter().map(|(misfit, _)| (misfit.id(), Arc::clone(misfit))).collect();
+    networks.extend(misfits.into_iter().map(|(_, in_part)| in_part));
     networks.sort_unstable_by_key(|network| network.config().id);
-    (networks, misfits.into_iter().map(|misfit| (misfit.id(), misfit)).collect())
+    (networks, ids)
 }
 
 /// Starts an actor for each network, and publishes them all at once: their names are known before anybody can ask.
@@ -221,31 +220,14 @@ fn start_networks(shared: &Arc<Shared>, networks: Vec<Network>, misfits: &Misfit
             let id = network.config().id;
             let lane = Arc::new(Lane::new(id, shared.shard_of(id)));
             let published = Arc::new(Published::default());
-            match misfits.get(&id) {
-                Some(misfit) => start_stopped(shared, network, lane, published, misfit),
-                None => shared.start_network(network, lane, published),
+            let misfit = misfits.get(&id).cloned();
+            if let Some(misfit) = &misfit {
+                // A register is not kept from everybody because of one network.
+                tracing::error!(network = %id, problem = misfit.to_string(), "what the store has of it cannot be loaded");
+                published.note_stopped(Some(StopReason::Unloadable));
             }
+            shared.start_born(Birth { network, lane, published, misfit })
         })
         .collect();
     shared.routes.fill(routes);
-}
-
-/// Starts the actor of a network that answers nothing: a register is not kept from everybody because of one network. What any
-/// of its entries has is its own, so that nobody is given that meanwhile.
-fn start_stopped(
-    shared: &Arc<Shared>,
-    network: Network,
-    lane: Arc<Lane>,
-    published: Arc<Published>,
-    misfit: &Misfit,
-) -> Route {
-    let config = Arc::clone(network.config());
-    let problem = misfit.to_string();
-    tracing::error!(network = %config.id, problem, "what the store has of it cannot be loaded");
-    published.note_stopped(Some(StopReason::Unloadable));
-    let route = shared.start_network(network, lane, published);
-    route.published.set_scopes(misfit.scopes().into_iter().collect());
-    shared.macs.add(&config.realm, config.id, misfit.macs());
-    shared.recorded.add(&config.realm, config.id, misfit.recorded());
-    route
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::Network;
 use super::holdings::{Entries, Unfit};
 use crate::core::address::Address;
-use crate::core::state::{Entry, NetworkConfig, NetworkKind, SubnetConfig};
+use crate::core::state::{Entry, Key, NetworkConfig, NetworkKind, State, SubnetConfig};
 use crate::core::types::{Generation, Mac, NetworkId, Scope, ShardTime};
 
 /// What the store has of a network that cannot be served. Shown as the sentence that says why.
@@ -69,10 +69,25 @@ impl Misfit {
         held.filter(|_| self.config.kind == NetworkKind::Dynamic).map(|(address, _)| address)
     }
 
-    /// Every scope that holds something.
+    /// Every scope that holds something, or to which a promise was broken.
     pub fn scopes(&self) -> BTreeSet<Scope> {
-        let held = self.entries.iter().filter_map(|(_, entry)| entry.held());
-        held.map(|held| held.holder.scope.clone()).collect()
+        let scope = |(_, entry): (Address, &Entry)| match entry {
+            Entry::Held(held) => Some(held.holder.scope.clone()),
+            Entry::Declined(declined) => Some(declined.by.scope.clone()),
+            Entry::Released(_) => None,
+        };
+        self.entries.iter().filter_map(scope).collect()
+    }
+
+    /// All that the store had of it, for a store that was emptied since: whoever has to mend it finds it as it was.
+    pub fn records(&self) -> Vec<(Key, State)> {
+        let config = std::iter::once((Key::Config, State::Config(Arc::clone(&self.config))));
+        let subnets = self.subnets.iter().map(|subnet| (Key::Subnet(subnet.id), State::Subnet(Arc::clone(subnet))));
+        let entries = self.entries.iter();
+        let entries = entries.map(|(address, entry)| (Key::Address(address), State::Entry(entry.clone())));
+        let mut records: Vec<_> = config.chain(subnets).chain(entries).collect();
+        records.sort_by_key(|(key, _)| *key);
+        records
     }
 }
 

@@ -88,11 +88,13 @@ pub(super) fn is_compact(server: &ServerFacts) -> Option<bool> {
     Some(server.number(value)? >= COMPACT_VALUE_BYTES && server.number(entries)? >= COMPACT_FIELDS)
 }
 
-/// Raises the settings that are too low. One that is higher is left alone: others may have data in the same Redis.
+/// Raises the settings that are too low. One that is higher is left alone: others may have data in the same Redis. False: that
+/// is not permitted, which is only said.
 ///
 /// # Errors
-/// There is no answer. That it is not permitted is only said.
-pub(super) async fn raise(link: &mut Link, server: &ServerFacts) -> Result<(), StoreError> {
+/// There is no answer.
+pub(super) async fn raise(link: &mut Link, server: &ServerFacts) -> Result<bool, StoreError> {
+    let mut is_permitted = true;
     let place = Arc::clone(link.name());
     for (name, least) in LEAST {
         let Some(found) = server.number(name).filter(|&found| found < least) else { continue };
@@ -104,10 +106,13 @@ pub(super) async fn raise(link: &mut Link, server: &ServerFacts) -> Result<(), S
                 "`{name}` of Redis was raised, so that long records take half the memory. That lasts until Redis is started again, and \
                  is for this server alone: set it in the file of each server, replicas too"
             ),
-            None => tracing::warn!(redis = %place, "CONFIG SET {name} {least} is not permitted"),
+            None => {
+                is_permitted = false;
+                tracing::warn!(redis = %place, "CONFIG SET {name} {least} is not permitted");
+            }
         }
     }
-    Ok(())
+    Ok(is_permitted)
 }
 
 /// What a doctor says where they are not compact.

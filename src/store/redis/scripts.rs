@@ -292,7 +292,7 @@ mod tests {
     fn written(text: &'static str) -> impl Iterator<Item = &'static str> {
         let declared = declared(text);
         let calls = text.split("call('").skip(1).filter_map(|rest| rest.split_once("', "));
-        let keys = calls.filter(|(command, _)| WRITING.contains(command)).filter_map(move |(_, rest)| {
+        calls.filter(|(command, _)| WRITING.contains(command)).filter_map(move |(_, rest)| {
             let key = rest.split([',', ')']).next()?;
             if let Some(name) = key.strip_prefix("plan.").filter(|name| !name.contains(' ')) {
                 return Some(name);
@@ -300,8 +300,7 @@ mod tests {
             let number: usize = key.strip_prefix("KEYS[")?.strip_suffix(']')?.parse().ok()?;
             let of_keys = declared.iter().filter(|line| line.0 == "KEYS");
             of_keys.filter(|line| has_number(line.1, number)).map(|line| line.2).next()
-        });
-        keys
+        })
     }
 
     /// Is this one of the numbers of a header: `1`, `2..`, `2,5..`?

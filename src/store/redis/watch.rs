@@ -99,8 +99,8 @@ async fn stays_compact(link: &mut Link, server: &ServerFacts, was_compact: bool)
                 redis = %link.name(),
                 "Redis is set to keep long records in about twice the memory: it was started with other settings, or is another server"
             );
-            // Without an answer it is tried again.
-            probe::raise(link, server).await.is_err()
+            // Without an answer it is tried again. If it was raised, it may be too low again before the next look.
+            probe::raise(link, server).await.unwrap_or(true)
         }
         Some(is_compact) => is_compact,
         None => was_compact,

@@ -105,6 +105,7 @@ fn entries_that_are_not_those_of_one_network_are_refused_by_what_is_wrong_with_t
         in_part.check().unwrap();
         assert_eq!(in_part.counts().reservations, if count > good.len() { 3 } else { 2 });
         assert_eq!(misfit.scopes().len(), 1);
+        assert_eq!(misfit.records().len(), 1 + net.network.subnets.len() + count);
     };
     let at = |owner: &str| {
         let is = |entry: &Entry| matches!(entry, Entry::Held(held) if held.holder == holder(owner));
