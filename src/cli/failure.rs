@@ -119,7 +119,11 @@ impl Failure {
                 let is_usage = ErrorKind::from_word(&error.kind) == Some(ErrorKind::InvalidArgument);
                 let exit = if is_usage { Exit::Usage } else { Exit::Failed };
                 let refused = Some(Box::new(error.clone()));
-                Self { exit, refused, ..Self::new(&*asked, obstacle_of(error, &asked), hint::of(method, params, error)) }
+                Self {
+                    exit,
+                    refused,
+                    ..Self::new(&*asked, obstacle_of(error, &asked), hint::of(method, params, error))
+                }
             }
             ClientError::Connect { address, cause } => unreachable(
                 format!("no server at `{address}`: {cause}"),

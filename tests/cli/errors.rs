@@ -194,9 +194,11 @@ fn a_refusal_of_one_try_is_not_said_to_be_the_end_of_a_call_that_another_may_hav
         let release = Failure::of_method("ip.release", &params, &unknown(refused.clone()));
         let allocate = Failure::of_method("ip.allocate", &params, &refused);
         let drain = Failure::of_method("cluster.drain", &json!({"node": "c"}), &refused);
-        for (said, what_to_do) in
-            [(release, "look first"), (allocate, "it is safe to repeat"), (drain, "`allod cluster nodes` shows how far")]
-        {
+        for (said, what_to_do) in [
+            (release, "look first"),
+            (allocate, "it is safe to repeat"),
+            (drain, "`allod cluster nodes` shows how far"),
+        ] {
             let both = format!(": one try got no answer, and another was refused: {message}");
             let (text, json) = (said.text(), said.json());
             assert!(text.contains(&both) && json.contains(&both[2..]), "{kind}: {text}{json}");
