@@ -77,6 +77,13 @@ impl<T: Send + 'static> Asked<T> {
         self.under_way = Some(Question { asked, asked_at, patience, until });
     }
 
+    /// Waits no longer for the answer that is under way.
+    pub fn hold_nobody_up(&mut self) {
+        if let Some(question) = &mut self.under_way {
+            question.until = question.asked_at;
+        }
+    }
+
     /// The newest answer, if there is a new one. Safe to cancel.
     pub async fn take(&mut self) -> Option<Result<T, String>> {
         let question = self.under_way.as_mut()?;
@@ -182,6 +189,19 @@ mod tests {
             assert_eq!(look(&mut asked, Ok(answer), 1).await, (Some(Ok(answer)), 1));
             assert_eq!(said(&asked), None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_need_not_be_waited_for_is_said_to_be_missing_only_after_a_while() {
+        let mut asked = Asked::default();
+        for at in 0..3 {
+            asked.begin(PATIENCE, || async { Ok(sleep(Duration::from_secs(7)).await) }).await;
+            asked.hold_nobody_up();
+            assert_eq!((asked.take().await, asked.problem()), (None, None), "{at}");
+            sleep(Duration::from_secs(2)).await;
+        }
+        assert_eq!(asked.take().await, None);
+        assert!(matches!(asked.problem(), Some(Problem::Silent(_))), "{:?}", asked.problem());
     }
 
     #[tokio::test(start_paused = true)]

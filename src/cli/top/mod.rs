@@ -238,6 +238,10 @@ impl Aside {
                 counted.map_err(|_| "scopes cannot be counted now".to_owned())
             };
             self.scopes.begin(PATIENCE, counting).await;
+            // The figures of a few seconds ago do.
+            if self.counted.is_some() {
+                self.scopes.hold_nobody_up();
+            }
         }
     }
 
@@ -251,7 +255,17 @@ impl Aside {
         }
         beside.usage.clone_from(&self.used);
         beside.scopes.clone_from(&self.counted);
-        beside.problems.extend(self.usage.problem().into_iter().chain(self.scopes.problem()).map(Problem::to_string));
+        beside.problems.extend(self.problems());
+    }
+
+    /// What is wrong, a line each that says with what.
+    fn problems(&self) -> impl Iterator<Item = String> {
+        let usage = self.usage.problem().map(|problem| format!("the server: {problem}"));
+        let scopes = self.scopes.problem().map(|problem| match problem {
+            Problem::Silent(_) => "scopes are still being counted".to_owned(),
+            Problem::Said(problem) => problem.clone(),
+        });
+        usage.into_iter().chain(scopes)
     }
 }
 
@@ -486,6 +500,16 @@ mod tests {
         let shown = text.lines().filter(|line| line.starts_with('n')).count();
         assert!(text.contains(&format!("and {} networks more", 50 - shown)), "{text}");
         assert!(shown > 3 && text.ends_with(&format!("and {} scopes more\n", 50 - shown)), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_problem_says_with_what() {
+        let mut aside = Aside::default();
+        aside.usage.begin(PATIENCE, std::future::pending).await;
+        aside.scopes.begin(PATIENCE, std::future::pending).await;
+        let mut beside = Beside::default();
+        aside.take(&mut beside).await;
+        assert_eq!(beside.problems, ["the server: no answer for 6 s", "scopes are still being counted"]);
     }
 
     /// For minutes nobody may answer, and the terminal is taken.
