@@ -168,7 +168,8 @@ pub const HANDOVER_QUIET_MS: u64 = 5_000;
 /// How long requests are held while the register goes from one node to the next: all that clients feel of a drain. The time for
 /// loading before it ([`HANDOVER_PREPARE_MS`]) holds nobody up, and is long enough for a large register.
 pub const HANDOVER_HOLD_MS: u64 = 10_000;
-/// How long `allod cluster drain` waits unless it is told otherwise: all of a handover, and what it takes to reach the nodes.
+/// How long `allod cluster drain` waits unless it is told otherwise: all of a handover to the first node that is asked to
+/// take over, and what it takes to reach the nodes.
 pub const DRAIN_WAIT_SECONDS: u64 = (HANDOVER_PREPARE_MS + HANDOVER_HOLD_MS) / 1_000 + 20;
 /// A node that cannot reach the owner for this long tells the others: a link that merely broke is up again by then.
 pub const OWNER_APART_MS: u64 = 5_000;

@@ -26,8 +26,10 @@ use crate::limits::DRAIN_WAIT_SECONDS;
 /// What the help of `cluster drain` ends with.
 const DRAIN_HELP: &str = "\
 Another node loads the register first, which takes long where it is large.
-Without --timeout the command waits two and a half minutes: no handover takes
-longer. Stop the node once it has ended with 0.";
+Without --timeout the command waits two and a half minutes, all of a handover
+unless several nodes fail to load it. Stop the node once it has ended with 0.
+Otherwise the handover may go on: `allod cluster nodes` shows the node as
+draining, and no longer as the owner, once it is out of service.";
 const _: () = assert!(DRAIN_WAIT_SECONDS == 150);
 
 /// `allod call`.

@@ -119,7 +119,11 @@ impl Failure {
                 let is_usage = ErrorKind::from_word(&error.kind) == Some(ErrorKind::InvalidArgument);
                 let exit = if is_usage { Exit::Usage } else { Exit::Failed };
                 let refused = Some(Box::new(error.clone()));
-                Self { exit, refused, ..Self::new(&*asked, reason_of(error, &asked), hint::of(method, params, error)) }
+                Self {
+                    exit,
+                    refused,
+                    ..Self::new(&*asked, obstacle_of(error, &asked), hint::of(method, params, error))
+                }
             }
             ClientError::Connect { address, cause } => unreachable(
                 format!("no server at `{address}`: {cause}"),
@@ -137,9 +141,7 @@ impl Failure {
                 format!("{}; `--timeout DURATION` waits longer", hint::after_lost(method, params)),
             ),
             // If a repeat was refused, that says nothing about the first attempt. Otherwise the cause is all that is known.
-            ClientError::Unknown { cause, .. }
-                if cause.rpc().is_some_and(|error| error.kind != "unavailable" && !error.is_in_doubt()) =>
-            {
+            ClientError::Unknown { cause, .. } if cause.rpc().is_some_and(is_certain) => {
                 unreachable(format!("the answer was lost, and a repeat was refused: {cause}"), hint::look(method))
             }
             ClientError::Unknown { cause, .. } => Self::of_method(method, params, cause),
@@ -209,17 +211,15 @@ fn printed(text: String) {
     let _ = anstream::stderr().write_all(&journal::for_stderr(Priority::Error, text));
 }
 
-/// The obstacle. If a store did not take it, its message says what is unknown; any other refusal with an unknown outcome is of
-/// another try than the one that nobody answered.
-fn reason_of(error: &RpcError, asked: &str) -> String {
-    let obstacle = obstacle_of(error, asked);
-    match error.kind == "unavailable" || !error.is_in_doubt() {
-        true => obstacle,
-        false => format!("one try got no answer, and another was refused: {obstacle}"),
+/// Does a refusal say that its try changed nothing?
+fn is_certain(error: &RpcError) -> bool {
+    match ErrorKind::from_word(&error.kind) {
+        Some(ErrorKind::Unavailable) => error.data.get("applied") == Some(&Value::Bool(false)),
+        _ => !error.is_in_doubt(),
     }
 }
 
-/// The server's message, or a shorter one if the facts contain everything.
+/// The obstacle: the message, or a shorter one if the facts contain everything.
 fn obstacle_of(error: &RpcError, asked: &str) -> String {
     let held_by = error.data.get("held_by");
     let fact = |name: &str| held_by.and_then(|held| held.get(name)).and_then(Value::as_str);

@@ -340,7 +340,7 @@ fn check_config(args: &serve_args::CheckConfig) -> Result<Exit, Failure> {
     if let Some(warning) =
         from_cli::check_config(&args.config).map_err(|problem| wrong_config(&args.config, &problem))?
     {
-        output::words::say(&format!("warning: {warning}"));
+        output::words::warn(&warning);
     }
     Ok(Exit::Success)
 }

@@ -52,7 +52,7 @@ pub fn run(args: &Reload) -> Done<Exit> {
     }
     match served(&arguments) {
         // The server is of another release, which knows better what its arguments mean.
-        None => words::say("warning: its arguments are not those of this release, so its file is not checked before"),
+        None => words::warn("its arguments are not those of this release, so its file is not checked before"),
         Some(served) => {
             let Some(file) = &served.config else {
                 let problem = "it was started without `--config`: there is nothing to read again";

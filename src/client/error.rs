@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// A refusal by the server: the four members of the protocol's errors, unchanged.
+/// A refusal by the server: the members of the protocol's errors, unchanged unless another try of the call got no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RpcError {
     /// The stable number.
@@ -33,9 +33,16 @@ impl RpcError {
         self.data.get("applied").is_some_and(|applied| applied == "unknown")
     }
 
-    /// The same refusal, of a call with another try that nobody answered.
-    pub(super) fn in_doubt(&self) -> Self {
+    /// The same refusal, of a call with another try that nobody answered: what its message says, such as that nothing was
+    /// changed, is true of one try only. A refusal that is in doubt by itself says what is unknown, and stays as it is.
+    #[must_use]
+    pub fn in_doubt(&self) -> Self {
         let mut refused = self.clone();
+        if refused.is_in_doubt() {
+            return refused;
+        }
+        let obstacle = if refused.message.is_empty() { &refused.kind } else { &refused.message };
+        refused.message = format!("one try got no answer, and another was refused: {obstacle}");
         if !refused.data.is_object() {
             refused.data = Value::Object(Map::new());
         }

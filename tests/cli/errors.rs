@@ -180,24 +180,44 @@ fn what_a_call_was_refused_with_before_its_time_was_over_is_told_with_its_facts(
     }
 }
 
-/// What is refused before it is looked at changes nothing, but that is said of one try, and nobody answered the other.
+/// What is refused before it is looked at, or by a store that is away, changes nothing; but that is said of one try, and nobody
+/// answered the other.
 #[test]
 fn a_refusal_of_one_try_is_not_said_to_be_the_end_of_a_call_that_another_may_have_carried_out() {
-    for kind in [ErrorKind::Overloaded, ErrorKind::NotReady, ErrorKind::RateLimited] {
-        let facts = json!({"applied": "unknown", "retry_after_ms": 50});
-        let refused = ClientError::Rpc(RpcError::from_value(&refusal(kind, "8192 requests wait", facts)));
-        let params = json!({"network": "lan", "owner": "web/0"});
-        let release = Failure::of_method("ip.release", &params, &unknown(refused.clone())).text();
-        let allocate = Failure::of_method("ip.allocate", &params, &refused).text();
-        for (said, what_to_do) in [(release, "look first"), (allocate, "it is safe to repeat")] {
-            assert!(!said.contains("nothing was changed") && !said.contains("try again"), "{kind}: {said}");
-            assert!(said.contains(what_to_do), "{kind}: {said}");
-            assert!(said.contains("one try got no answer, and another was refused: 8192"), "{kind}: {said}");
+    let unavailable = (ErrorKind::Unavailable, "nothing was changed: the disk is full", json!({"applied": false}));
+    let not_begun = [ErrorKind::Overloaded, ErrorKind::NotReady, ErrorKind::RateLimited]
+        .map(|kind| (kind, "8192 requests wait", json!({"retry_after_ms": 50})));
+    let params = json!({"network": "lan", "owner": "web/0"});
+    for (kind, message, facts) in not_begun.into_iter().chain([unavailable]) {
+        let of_one_try = RpcError::from_value(&refusal(kind, message, facts));
+        let refused = ClientError::Rpc(of_one_try.in_doubt());
+        let release = Failure::of_method("ip.release", &params, &unknown(refused.clone()));
+        let allocate = Failure::of_method("ip.allocate", &params, &refused);
+        let drain = Failure::of_method("cluster.drain", &json!({"node": "c"}), &refused);
+        for (said, what_to_do) in [
+            (release, "look first"),
+            (allocate, "it is safe to repeat"),
+            (drain, "`allod cluster nodes` shows how far"),
+        ] {
+            let both = format!(": one try got no answer, and another was refused: {message}");
+            let (text, json) = (said.text(), said.json());
+            assert!(text.contains(&both) && json.contains(&both[2..]), "{kind}: {text}{json}");
+            assert!(!said.hint.contains("nothing was changed") && !said.hint.contains("try again"), "{kind}: {text}");
+            assert!(said.hint.contains(what_to_do) && json.contains(r#""applied":"unknown""#), "{kind}: {text}{json}");
         }
+        // A repeat whose refusal the first try may have caused.
+        let repeat = Failure::of_method("ip.release", &params, &unknown(ClientError::Rpc(of_one_try))).text();
+        let both = format!(": the answer was lost, and a repeat was refused: {message}");
+        assert!(repeat.contains(&both) && repeat.contains("look first"), "{kind}: {repeat}");
         // Of a call that asks the same at any time nothing is in doubt.
         let read = ClientError::Rpc(RpcError::from_value(&refusal(kind, "why", json!({"retry_after_ms": 50}))));
-        assert!(Failure::of_method("ip.list", &params, &read).hint.contains("try again in 1 s"), "{kind}");
+        let is_begun = kind == ErrorKind::Unavailable;
+        assert!(is_begun || Failure::of_method("ip.list", &params, &read).hint.contains("try again in 1 s"), "{kind}");
     }
+    // A store that does not know itself: its message says so.
+    let by_itself = json!({"applied": "unknown"});
+    let by_itself = RpcError::from_value(&refusal(ErrorKind::Unavailable, "nobody knows", by_itself));
+    assert_eq!(by_itself.in_doubt(), by_itself);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What is said on stderr about an answer, and about what a dry run would remove.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
+
 use serde_json::json;
 
 use crate::commands::{allod, lan, text};
@@ -37,6 +40,28 @@ fn an_answer_with_nothing_to_show_is_put_into_words() {
         let output = allod(&server.address, &line.split(' ').collect::<Vec<_>>());
         assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), said), "{line}");
     }
+}
+
+/// As when the unit is told to reload, which runs the check with the stderr of the unit.
+#[test]
+fn a_warning_about_a_configuration_has_that_priority_in_a_journal_and_elsewhere_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let [config, log] = ["server.toml", "log"].map(|name| directory.path().join(name));
+    std::fs::write(&config, "[store]\nkind = \"redis\"\nredis = \"redis://:secret@127.0.0.1:6379\"\n").unwrap();
+    std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let told = |journal: &dyn Fn(&std::fs::Metadata) -> String| {
+        let file = std::fs::File::create(&log).unwrap();
+        let journal = journal(&file.metadata().unwrap());
+        let program = env!("CARGO_BIN_EXE_allod");
+        let mut check = Command::new(program);
+        check.arg("check-config").arg(&config).env("JOURNAL_STREAM", journal).stderr(file);
+        assert!(check.status().unwrap().success());
+        std::fs::read_to_string(&log).unwrap()
+    };
+    let in_journal = told(&|file| format!("{}:{}", file.dev(), file.ino()));
+    assert!(in_journal.starts_with("<4>warning: `store.redis` in "), "{in_journal}");
+    let elsewhere = told(&|_| "1:1".to_owned());
+    assert_eq!(in_journal.strip_prefix("<4>"), Some(elsewhere.as_str()));
 }
 
 #[test]

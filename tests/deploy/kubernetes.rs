@@ -323,8 +323,8 @@ fn the_server_takes_the_settings_of_its_pod() {
         );
         let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
         // The hook waits as long as a handover may take. While a register is being written anew, this node has its only copy.
-        assert_eq!(hook[1..], ["cluster", "drain"]);
         let drain = allod::limits::DRAIN_WAIT_SECONDS;
+        assert_eq!(hook[1..], ["cluster", "drain", "--timeout", &format!("{drain}s")]);
         assert!(grace >= drain + 300 + 2 * allod::config::Config::default().server.shutdown_seconds);
     }
     assert!(here("deploy/kubernetes").starts_with(ROOT));

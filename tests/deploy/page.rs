@@ -11,7 +11,7 @@ const SECTIONS: [&str; 5] =
     ["### As a Debian package", "## Look at it", "## Back up and restore", "## Upgrade, and back", "### By hand"];
 
 /// Commands that do not fit here: what cargo makes is there already, and one server cannot hand over to another.
-const ELSEWHERE: [&str; 2] = ["cargo build --release", "allod cluster drain"];
+const ELSEWHERE: [&str; 2] = ["cargo build --release", "allod cluster drain --timeout 150s"];
 
 /// The root commands of a section, each with the output that the page shows for it.
 fn commands(section: &str) -> Vec<(String, Vec<String>)> {

@@ -181,7 +181,8 @@ async fn make(client: &Client, mut params: Map<String, Value>, what_for: Claimin
     params.insert(how.to_owned(), json!(true));
     let answered = client.ask("ip.claim", params).await?;
     let answer = answered.result;
-    // A moment before, the check did not find it: what is there after a lost answer was made by the try that it was lost of.
+    // The check of the whole file did not find it: what is there after a lost answer was made by the try that it was lost of, or
+    // by somebody who claimed the same for the same owner since that check.
     let is_ours = answered.after_doubt && what_for == Claiming::Imports;
     Ok(Held {
         generation: generation(&answer),

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use super::table::{columns, wrapped};
 use super::{COLUMNS_PLAIN, columns_of};
+use crate::telemetry::journal::{self, Priority};
 
 /// The width of stderr; none if it is not a terminal.
 pub fn width() -> Option<usize> {
@@ -14,6 +15,12 @@ pub fn width() -> Option<usize> {
 /// Prints a message to stderr. Errors are ignored if stderr is gone.
 pub fn say(words: &str) {
     let _ = writeln!(anstream::stderr(), "{}", fitted(words, width()));
+}
+
+/// Prints a warning to stderr. In a journal it has that priority.
+pub fn warn(words: &str) {
+    let line = format!("{}\n", fitted(&format!("warning: {words}"), width()));
+    let _ = anstream::stderr().write_all(&journal::for_stderr(Priority::Warning, line));
 }
 
 /// Prints lines that are not sentences to stderr, such as those of a table.

@@ -34,12 +34,12 @@ use super::phrase::text;
 use super::session::{Done, Session};
 use super::why_full::Named;
 use crate::client::Client;
-use asked::Asked;
+use asked::{Asked, Problem};
 use scrape::Scrape;
 use screen::{Beside, Screen};
 use view::{Looks, Sort, View};
 
-/// How long the screen waits for who answered the last time; a little longer than a node may be silent before that is an
+/// How long the screen waits for who was not slow the last time; a little longer than a node may be silent before that is an
 /// error.
 const PATIENCE: Duration = Duration::from_secs(6);
 
@@ -224,33 +224,48 @@ struct Aside {
 }
 
 impl Aside {
-    fn begin(&mut self, session: &Session, args: &Top) {
+    async fn begin(&mut self, session: &Session, args: &Top) {
         if let Some(network) = &args.network {
             let client = session.client();
-            self.usage.begin(|| used(client, named(network)));
+            self.usage.begin(PATIENCE, || used(client, named(network))).await;
         }
         if args.scopes && self.counted_at.is_none_or(|at| at.elapsed() >= SCOPES_EVERY) {
             self.counted_at = Some(Instant::now());
             // Only a session of its own can go on while others are asked.
             let (mut session, network) = (Session::looking(session.options.clone()), args.network.clone());
-            self.scopes.begin(|| async move {
+            let counting = || async move {
                 let counted = scopes(&mut session, network.as_deref()).await;
                 counted.map_err(|_| "scopes cannot be counted now".to_owned())
-            });
+            };
+            self.scopes.begin(PATIENCE, counting).await;
+            // The figures of a few seconds ago do.
+            if self.counted.is_some() {
+                self.scopes.hold_nobody_up();
+            }
         }
     }
 
     /// Adds what is known to a look.
     async fn take(&mut self, beside: &mut Beside) {
-        if let Some(usage) = self.usage.take(PATIENCE).await {
+        if let Some(usage) = self.usage.take().await {
             self.used = usage.ok();
         }
-        if let Some(Ok(counted)) = self.scopes.take(PATIENCE).await {
+        if let Some(Ok(counted)) = self.scopes.take().await {
             self.counted = Some(counted);
         }
         beside.usage.clone_from(&self.used);
         beside.scopes.clone_from(&self.counted);
-        beside.problems.extend([self.usage.problem(), self.scopes.problem()].into_iter().flatten().map(str::to_owned));
+        beside.problems.extend(self.problems());
+    }
+
+    /// What is wrong, a line each that says with what.
+    fn problems(&self) -> impl Iterator<Item = String> {
+        let usage = self.usage.problem().map(|problem| format!("the server: {problem}"));
+        let scopes = self.scopes.problem().map(|problem| match problem {
+            Problem::Silent(_) => "scopes are still being counted".to_owned(),
+            Problem::Said(problem) => problem.clone(),
+        });
+        usage.into_iter().chain(scopes)
     }
 }
 
@@ -261,7 +276,7 @@ async fn used(client: Client, network: Map<String, Value>) -> Result<Value, Stri
 /// Everything that a screen shows.
 async fn gather(session: &Session, args: &Top, watched: &mut Watched, aside: &mut Aside) -> (View, Beside) {
     let mut beside = Beside { width: Some(Screen::size().0), ..Beside::default() };
-    aside.begin(session, args);
+    aside.begin(session, args).await;
     beside.problems = watched.look(PATIENCE).await;
     aside.take(&mut beside).await;
     let view = watched.view();
@@ -386,17 +401,17 @@ struct Watched {
 }
 
 impl Watched {
-    /// Asks all nodes at once, and waits so long for those that answered the last time. Returns what is wrong with the others, a
-    /// line each.
+    /// Asks all nodes at once, and waits so long for all but those that were slow the last time. Returns what is wrong with
+    /// those that did not answer, a line each.
     async fn look(&mut self, patience: Duration) -> Vec<String> {
         for node in &self.nodes {
             let (timeout, node) = (self.timeout, node.clone());
             let asked = self.asked.entry(node.clone()).or_default();
-            asked.begin(|| async move { scrape::ask(&node, timeout).await });
+            asked.begin(patience, || async move { scrape::ask(&node, timeout).await }).await;
         }
         let mut problems = Vec::new();
         for (node, asked) in &mut self.asked {
-            match asked.take(patience).await {
+            match asked.take().await {
                 Some(Ok(now)) => {
                     let before = self.looks.remove(node).map(|(_, before)| before);
                     self.looks.insert(node.clone(), (before, now));
@@ -485,6 +500,16 @@ mod tests {
         let shown = text.lines().filter(|line| line.starts_with('n')).count();
         assert!(text.contains(&format!("and {} networks more", 50 - shown)), "{text}");
         assert!(shown > 3 && text.ends_with(&format!("and {} scopes more\n", 50 - shown)), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_problem_says_with_what() {
+        let mut aside = Aside::default();
+        aside.usage.begin(PATIENCE, std::future::pending).await;
+        aside.scopes.begin(PATIENCE, std::future::pending).await;
+        let mut beside = Beside::default();
+        aside.take(&mut beside).await;
+        assert_eq!(beside.problems, ["the server: no answer for 6 s", "scopes are still being counted"]);
     }
 
     /// For minutes nobody may answer, and the terminal is taken.
