@@ -193,9 +193,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_need_not_be_waited_for_is_said_to_be_missing_only_after_a_while() {
+        let counted = || async {
+            sleep(Duration::from_secs(7)).await;
+            Ok(())
+        };
         let mut asked = Asked::default();
         for at in 0..3 {
-            asked.begin(PATIENCE, || async { Ok(sleep(Duration::from_secs(7)).await) }).await;
+            asked.begin(PATIENCE, counted).await;
             asked.hold_nobody_up();
             assert_eq!((asked.take().await, asked.problem()), (None, None), "{at}");
             sleep(Duration::from_secs(2)).await;
