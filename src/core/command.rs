@@ -261,7 +261,7 @@ pub enum MapFormat {
 pub enum CellSize {
     /// This prefix length.
     Prefix(u8),
-    /// In each pool the smallest cells of which it has at most [`MAP_CELLS_FITTING_MAX`](crate::limits::MAP_CELLS_FITTING_MAX).
+    /// In each pool the smallest cells of which it has at most [`MAP_CELLS_FITTING_MAX`].
     Fitting,
 }
 

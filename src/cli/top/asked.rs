@@ -49,6 +49,9 @@ impl fmt::Display for Problem {
     }
 }
 
+/// From this time on an error is one of somebody who is silent.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
+
 impl<T> Default for Asked<T> {
     fn default() -> Self {
         Self { under_way: None, before: None, is_slow: false, problem: None }
@@ -102,7 +105,8 @@ impl<T: Send + 'static> Asked<T> {
     fn received(&mut self, answer: Result<Answer<T>, JoinError>) -> Result<T, String> {
         let patience = self.under_way.take().map(|question| question.patience);
         let (answer, took) = answer.unwrap_or_else(|error| (Err(error.to_string()), Duration::ZERO));
-        self.is_slow = patience.is_some_and(|patience| took > patience);
+        // A refusal costs no time. That nothing was heard does, each time anew.
+        self.is_slow = patience.is_some_and(|patience| took > patience) || answer.is_err() && took >= SILENCE_MIN;
         self.problem = answer.as_ref().err().cloned().map(Problem::Said);
         answer
     }
@@ -188,6 +192,18 @@ mod tests {
             sleep(Duration::from_secs(60)).await;
             assert_eq!(look(&mut asked, Ok(answer), 1).await, (Some(Ok(answer)), 1));
             assert_eq!(said(&asked), None);
+        }
+    }
+
+    /// Silence that ends with an error costs as much time as one that does not end.
+    #[tokio::test(start_paused = true)]
+    async fn of_whom_nothing_is_heard_until_an_error_is_waited_for_once() {
+        let mut asked = Asked::default();
+        assert_eq!(look(&mut asked, Err("nothing was heard"), 5).await, (Some(Err("nothing was heard".to_owned())), 5));
+        for _ in 0..3 {
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(look(&mut asked, Err("nothing was heard"), 5).await.1, 0);
+            assert_eq!(said(&asked).unwrap(), "nothing was heard");
         }
     }
 

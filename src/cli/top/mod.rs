@@ -8,7 +8,7 @@
 //! The metrics contain what costs the server nothing to report. What it would have to count first (scopes) is requested only
 //! with `--scopes`.
 //!
-//! Whoever is asked is asked in a task of its own ([`asked`]), and keys and signals are heard while answers are waited for.
+//! Whoever is asked is asked in a task of its own (`asked`), and keys and signals are heard while answers are waited for.
 //!
 //! Review notes: is the terminal restored, whatever ends the program? Does an unreachable node affect only its own figures?
 
@@ -220,6 +220,8 @@ struct Aside {
     used: Option<Value>,
     scopes: Asked<Value>,
     counted: Option<Value>,
+    /// When they were counted last, and when that was begun.
+    counted_to: Option<Instant>,
     counted_at: Option<Instant>,
 }
 
@@ -239,7 +241,7 @@ impl Aside {
             };
             self.scopes.begin(PATIENCE, counting).await;
             // The figures of a few seconds ago do.
-            if self.counted.is_some() {
+            if self.counted_to.is_some_and(|at| at.elapsed() <= 2 * SCOPES_EVERY) {
                 self.scopes.hold_nobody_up();
             }
         }
@@ -251,7 +253,7 @@ impl Aside {
             self.used = usage.ok();
         }
         if let Some(Ok(counted)) = self.scopes.take().await {
-            self.counted = Some(counted);
+            (self.counted, self.counted_to) = (Some(counted), Some(Instant::now()));
         }
         beside.usage.clone_from(&self.used);
         beside.scopes.clone_from(&self.counted);

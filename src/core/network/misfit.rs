@@ -73,7 +73,7 @@ impl Misfit {
     pub fn scopes(&self) -> BTreeSet<Scope> {
         let scope = |(_, entry): (Address, &Entry)| match entry {
             Entry::Held(held) => Some(held.holder.scope.clone()),
-            Entry::Declined(declined) => Some(declined.by.scope.clone()),
+            Entry::Declined(declined) => declined.promise.is_some().then(|| declined.by.scope.clone()),
             Entry::Released(_) => None,
         };
         self.entries.iter().filter_map(scope).collect()

@@ -31,10 +31,12 @@ pub(super) async fn run(
     place: RedisPlace,
     mut link: Link,
     mut over: mpsc::Receiver<()>,
-    mut is_compact: bool,
+    is_compact: bool,
 ) {
     let mut looks = 0u32;
     let mut flushed = None;
+    // Where a start could not raise them, neither can this.
+    let mut raises = if is_compact { RAISES_MAX } else { 0 };
     while tokio::time::timeout(LOOKS_EVERY, over.recv()).await.is_err() {
         place.look().await;
         if let Some(tls) = place.tls() {
@@ -86,23 +88,26 @@ pub(super) async fn run(
             );
         }
         flushed = flushes.or(flushed);
-        is_compact = stays_compact(&mut link, &server, is_compact).await;
+        raises = stays_compact(&mut link, &server, raises).await;
     }
 }
 
+/// How often in a row the settings are raised: where they are accepted and have no effect, not at every look.
+const RAISES_MAX: u8 = 3;
+
 /// Raises the settings for long records again: Redis was started anew, with those of its file, or another server is the primary
-/// now. Where that is not permitted, it is tried once. Returns whether long records are compact, as far as is known.
-async fn stays_compact(link: &mut Link, server: &ServerFacts, was_compact: bool) -> bool {
+/// now. Where that is not permitted, it is tried once. Returns how often it may be tried until they are seen to be high.
+async fn stays_compact(link: &mut Link, server: &ServerFacts, tries: u8) -> u8 {
     match probe::is_compact(server) {
-        Some(false) if was_compact => {
+        Some(false) if tries > 0 => {
             tracing::warn!(
                 redis = %link.name(),
                 "Redis is set to keep long records in about twice the memory: it was started with other settings, or is another server"
             );
-            // Without an answer it is tried again. If it was raised, it may be too low again before the next look.
-            probe::raise(link, server).await.unwrap_or(true)
+            // Without an answer it is tried again. If they were raised, they may be too low again before the next look.
+            if probe::raise(link, server).await.unwrap_or(true) { tries - 1 } else { 0 }
         }
-        Some(is_compact) => is_compact,
-        None => was_compact,
+        Some(true) => RAISES_MAX,
+        Some(false) | None => tries,
     }
 }
