@@ -84,8 +84,8 @@ struct Ledger {
 /// A holding that is let go, and the event of its end.
 type Owed = (Address, Arc<Reservation>, EventKind);
 
-/// Up to this many steps of a decision are judged one by one in a build for tests: more than a sweep takes.
-const JUDGED_STEPS_MAX: usize = 2_000;
+/// Up to this many steps of a decision are judged one by one in a build for tests: as many as generated sequences lead to.
+const JUDGED_STEPS_MAX: usize = 100;
 
 impl<'a> Draft<'a> {
     pub(super) fn new(network: &'a Network, context: Context) -> Self {
@@ -188,7 +188,7 @@ impl<'a> Draft<'a> {
 
     /// Appends a step that replaces `before` by another entry, or by none.
     pub(super) fn put(&mut self, address: Address, before: Option<&Entry>, after: Option<Entry>, event: Option<Event>) {
-        // Of thousands, that takes a build for tests longer than all else.
+        // Of more, that takes a build for tests longer than all else.
         debug_assert!(
             self.steps.len() > JUDGED_STEPS_MAX || self.is_latest(address, before),
             "a step at {address} begins from what an earlier one replaced"
