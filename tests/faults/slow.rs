@@ -56,7 +56,7 @@ fn a_register_is_kept_while_a_long_file_of_networks_is_made() {
     let file = directory.path().join("networks.toml");
     // More than are made in the second in which Redis takes writes, all in all, and not more than a busy machine makes before a
     // start takes too long.
-    std::fs::write(&file, (0..2_000).map(network).collect::<String>()).unwrap();
+    std::fs::write(&file, (0..1_500).map(network).collect::<String>()).unwrap();
     let cluster = std::thread::scope(|scope| {
         // Once the node has the register, Redis takes writes for only a tenth of every second. All in all that lasts longer
         // than a lease, but no pause is long enough to end one.
